@@ -1,0 +1,190 @@
+"""Bringing persisted folders back, during a run and after it, and clearing hosts of ended attempts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from monkey.core.follow import finish
+from monkey.core.hosts import HostBoard, LiveHost, why_failed
+from monkey.engine import Engine, HostResult
+from monkey.errors import MonkeyError
+from monkey.jobs import Job, JobBook
+from monkey.states import TERMINAL, Reason, State
+
+log = logging.getLogger("monkey.collect")
+
+PLAYBOOK = "collect_jobs"
+# Persisted folders of running jobs come back this often; what a lost machine takes with it is younger than that.
+DURING_RUN_EVERY_S = 60.0
+# Ended attempts without results are cleared away in company.
+_CLEAR_AFTER_S = 5.0
+_CLEAR_AT_ONCE = 100
+# A host that answers and still cannot give the results (its disk is gone, say) will not learn to.
+_TRIES = 5
+_RUNNING = (State.RUNNING, State.PAUSED)
+
+
+class CollectFailed(MonkeyError):
+    """Results could not be brought back now."""
+
+
+class Collector:
+    """Runs ``collect_jobs`` for hosts that have something to fetch or to clear.
+
+    Args:
+        board, jobs, engine: the parts it works on.
+        monkeyfs: where results go.
+        spawn: runs a coroutine as a task.
+        wake: called when the scheduler should look again.
+    """
+
+    def __init__(
+        self,
+        board: HostBoard,
+        jobs: JobBook,
+        engine: Engine,
+        monkeyfs: Path,
+        spawn: Callable[[Any], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._board = board
+        self._jobs = jobs
+        self._engine = engine
+        self._monkeyfs = monkeyfs
+        self._spawn = spawn
+        self._wake = wake
+        self._due: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+        # Ended attempts whose folders are still on their hosts; the flag in the record survives a restart.
+        self._remains: dict[str, tuple[str, int, float]] = {}
+
+    def load(self) -> None:
+        """Take up what an earlier core left to clear."""
+        for job in self._jobs.in_states(*TERMINAL):
+            self.ended(job)
+
+    def ended(self, job: Job) -> None:
+        """Remember to clear a host of an attempt that has ended."""
+        if job["on_host"] and State(job["state"]) in TERMINAL:
+            key = f"{job['provider']}/{job['host']}"
+            self._remains.setdefault(job["juid"], (key, job["attempt"], asyncio.get_running_loop().time()))
+
+    def step(self) -> None:
+        """Start what is due, one run a host at a time."""
+        clock = asyncio.get_running_loop().time()
+        for host in self._board.all():
+            if host.collecting or host.retry_at > clock or not host.connected:
+                continue
+            fetch = self._to_fetch(host, clock)
+            ended = {job["juid"] for job in fetch if job["state"] == State.CLEANUP}
+            clear = [(juid, n) for juid, (key, n, _) in self._remains.items() if key == host.key]
+            old = any(clock - at > _CLEAR_AFTER_S for key, _, at in self._remains.values() if key == host.key)
+            if fetch or (clear and (old or len(clear) >= _CLEAR_AT_ONCE)):
+                host.collecting = True
+                clear += [(job["juid"], job["attempt"]) for job in fetch if job["juid"] in ended]
+                self._spawn(self._run(host, fetch, clear))
+
+    def _to_fetch(self, host: LiveHost, clock: float) -> list[Job]:
+        mine = [
+            job
+            for job in self._jobs.in_states(State.CLEANUP, *_RUNNING)
+            if job["persist"] and job["provider"] == host.provider and job["host"] == host.entry.name
+        ]
+        for job in mine:
+            self._due.setdefault(job["juid"], clock + DURING_RUN_EVERY_S)
+        return [job for job in mine if job["state"] == State.CLEANUP or self._due[job["juid"]] <= clock]
+
+    async def now(self, juid: str) -> list[dict[str, Any]]:
+        """Fetch a running job's folders now; of one that does not run, what was fetched last.
+
+        Raises:
+            CollectFailed: its host does not answer, or the fetch went wrong; says why.
+        """
+        job = self._jobs.get(juid)
+        if State(job["state"]) in _RUNNING and job["persist"]:
+            host = self._board.get(job["provider"], job["host"])
+            if host is None:
+                raise CollectFailed(f"host {job['host']} is not known any more")
+            while host.collecting:
+                await asyncio.sleep(0.1)
+            host.collecting = True
+            outcome = await self._run(host, [self._jobs.get(juid)], [])
+            if not outcome.ok and State(self._jobs.get(juid)["state"]) in _RUNNING:
+                raise CollectFailed(why_failed(outcome, host.entry))
+        while self._jobs.get(juid)["state"] == State.CLEANUP:
+            await self._jobs.wait(juid, self._jobs.get(juid)["revision"], 5.0)
+            host = self._board.get(job["provider"], job["host"])
+            if host is None or host.message:
+                raise CollectFailed(host.message if host else f"host {job['host']} is not known any more")
+        persist: list[dict[str, Any]] = self._jobs.get(juid)["persist"]
+        return persist
+
+    async def _run(self, host: LiveHost, fetch: list[Job], clear: list[tuple[str, int]]) -> HostResult:
+        share = {
+            "collect": [
+                {
+                    "juid": job["juid"],
+                    "attempt": job["attempt"],
+                    "persist": [{"name": item["name"], "path": item["path"]} for item in job["persist"]],
+                }
+                for job in fetch
+            ],
+            "teardown": [{"juid": juid, "attempt": attempt} for juid, attempt in clear],
+        }
+        try:
+            inventory = self._board.book.get(host.provider).write_inventory()
+            result = await asyncio.to_thread(
+                self._engine.run,
+                PLAYBOOK,
+                inventory,
+                limit=[host.entry.name],
+                wave={"hosts": {host.entry.name: share}},
+                variables={"monkey_monkeyfs": str(self._monkeyfs)},
+            )
+            outcome = result.host(host.entry.name)
+            self._after(host, outcome, fetch, clear)
+            return outcome
+        finally:
+            host.collecting = False
+            self._wake()
+
+    def _after(self, host: LiveHost, outcome: HostResult, fetch: list[Job], clear: list[tuple[str, int]]) -> None:
+        clock = asyncio.get_running_loop().time()
+        came = {
+            (entry["juid"], entry["attempt"]): entry["persist"]
+            for entry in (outcome.results.get("collect") or {}).get("attempts", [])
+        }
+        cleared = outcome.ok or bool(outcome.results.get("teardown"))
+        if cleared:
+            for juid, _ in clear:
+                self._remains.pop(juid, None)
+                self._jobs.change(juid, on_host=False)
+        for job in fetch:
+            self._due[job["juid"]] = clock + DURING_RUN_EVERY_S
+            persist = came.get((job["juid"], job["attempt"]))
+            if persist is not None:
+                self._jobs.change(job["juid"], persist=persist)
+            current = self._jobs.get(job["juid"])
+            if job["state"] == State.CLEANUP and current["state"] == State.CLEANUP and persist is not None:
+                self._due.pop(job["juid"], None)
+                finish(self._jobs, current)
+                self.ended(self._jobs.get(job["juid"]))
+        if not outcome.ok:
+            message = why_failed(outcome, host.entry)
+            log.warning("collect from %s: %s", host.key, message)
+            host.retry_at = clock + host.pause_s
+            for job in fetch:
+                current = self._jobs.get(job["juid"])
+                if current["state"] != State.CLEANUP or job["state"] != State.CLEANUP:
+                    continue
+                if outcome.unreachable is None:
+                    self._failures[job["juid"]] = self._failures.get(job["juid"], 0) + 1
+                if self._failures.get(job["juid"], 0) >= _TRIES:
+                    finish(self._jobs, current, f"Its results could not be brought back: {message}")
+                    self.ended(self._jobs.get(job["juid"]))
+                else:
+                    self._jobs.change(job["juid"], None, Reason.COLLECTING, f"results are still to come: {message}")

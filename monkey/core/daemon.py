@@ -1,0 +1,292 @@
+"""The core's wiring, and what the API may ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs import trees
+from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.blobs import MonkeyFS
+
+from monkey import submit
+from monkey.api.models import PlanBody, Submission
+from monkey.core import dispatch
+from monkey.core.collecting import Collector
+from monkey.core.follow import Follower
+from monkey.core.hosts import HOLDING, HostBoard
+from monkey.engine import Engine
+from monkey.errors import UsageProblem
+from monkey.events import NotConnected
+from monkey.jobs import Job, JobBook
+from monkey.logs import LogBook
+from monkey.paths import Home
+from monkey.providers import ProviderBook, core_id
+from monkey.scheduler import decide
+from monkey.states import Reason, State
+from monkey.store import Store
+from monkey.version import __version__
+
+log = logging.getLogger("monkey.core")
+
+_LOOK_AGAIN_S = 2.0
+_STOP_WITHIN_S = 10.0
+
+
+class Core:
+    """One main node's core; lives in one event loop, which is the only writer of the store.
+
+    Args:
+        home: its MONKEY_HOME.
+        store: its record, open.
+    """
+
+    def __init__(self, home: Home, store: Store) -> None:
+        self.home = home
+        self.store = store
+        self.fs = MonkeyFS(home.monkeyfs)
+        self.book = ProviderBook(home)
+        self.logs = LogBook(home.jobs)
+        self.jobs = JobBook(store, self._changed)
+        self.engine = Engine(home.runs)
+        self.board = HostBoard(self.book, store, self.jobs, self.engine, core_id(home), self.wake)
+        cancel = self._cancel_on_host
+        self.follower = Follower(self.board, self.jobs, self.logs, self.wake, cancel)
+        self.board.listener = self.follower
+        self.dispatcher = dispatch.Dispatcher(
+            self.board, self.jobs, self.logs, self.engine, home.monkeyfs, self.spawn, cancel
+        )
+        self.collector = Collector(self.board, self.jobs, self.engine, home.monkeyfs, self.spawn, self.wake)
+        self.stopping = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._checking: set[str] = set()
+        self._started_at = time.monotonic()
+
+    # The loop
+
+    async def run(self) -> None:
+        """Reattach, then schedule until told to stop."""
+        await asyncio.to_thread(self.engine.end_leftovers)
+        self.board.load()
+        self.board.connect_all()
+        self.collector.load()
+        while not self.stopping.is_set():
+            self._woken.clear()
+            try:
+                self._look_at_new_hosts()
+                self.dispatcher.step()
+                self.collector.step()
+            except Exception:
+                log.exception("scheduler")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), _LOOK_AGAIN_S)
+        await self._wind_down()
+
+    def wake(self) -> None:
+        """Have the scheduler look again."""
+        self._woken.set()
+
+    def stop_soon(self) -> None:
+        """Stop; jobs on hosts go on, the next core takes them up."""
+        self.stopping.set()
+        self.wake()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine beside the loop; what goes wrong in it is logged."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception():
+            log.error("a task failed", exc_info=task.exception())
+        self.wake()
+
+    async def _wind_down(self) -> None:
+        self.engine.cancel_all()
+        await self.board.disconnect(self.board.all())
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=_STOP_WITHIN_S)
+
+    def _look_at_new_hosts(self) -> None:
+        for name in self.board.unknown():
+            if name not in self._checking:
+                self._checking.add(name)
+                self.spawn(self._check(name))
+
+    async def _check(self, provider: str) -> None:
+        try:
+            await self.board.check(self.book.get(provider))
+        finally:
+            self._checking.discard(provider)
+
+    def _changed(self, job: Job) -> None:
+        self.logs.wake(job["juid"])
+        if self.jobs.is_over(job):
+            self.collector.ended(job)
+        self.wake()
+
+    # What the API asks
+
+    def status(self) -> dict[str, Any]:
+        """``core status``."""
+        return {
+            "pid": os.getpid(),
+            "version": __version__,
+            "uptime_s": round(time.monotonic() - self._started_at, 1),
+            "home": str(self.home.root),
+            "jobs": self.jobs.counts(),
+        }
+
+    def submit(self, submission: Submission, key: str | None) -> Job:
+        """Record a job; when this returns it is never lost.
+
+        Raises:
+            UsageProblem: it cannot be run as it is; nothing is recorded.
+        """
+        submit.provider_for(submission, self.book)
+        fields = submit.fields_of(submission, self.fs)
+        submit.check_fits(_asked(fields), self.board.views())
+        return self.jobs.view(self.jobs.add(fields, key))
+
+    def plan(self, body: PlanBody) -> dict[str, Any]:
+        """What would happen to a submission now; nothing is changed."""
+        provider = submit.provider_for(body, self.book)
+        need = _asked({**body.model_dump(), "juid": "", "resources": body.resources.model_dump()})
+        views = self.board.views()
+        submit.check_fits(need, views)
+        waves, waiting = decide([need], views)
+        host = next(iter(waves[0].hosts)) if waves else None
+        live = self.board.get(provider.name, host) if host else None
+        there: set[str] = set()
+        for tree in live.trees if live else ():
+            if self.fs.has_tree(tree):
+                there.update(trees.blobs_of(self.fs.get_tree(tree)))
+        lacking = [size for sha, size in body.blobs.items() if sha not in there]
+        return {
+            "provider": provider.name,
+            "host": host,
+            "playbook": f"monkey.runner.{provider.playbook}",
+            "send": {"files": len(lacking), "bytes": sum(lacking)},
+            "reason": waiting[0].message if waiting else f"goes to host {host}",
+        }
+
+    def rerun(self, juid: str) -> Job:
+        """The same job again, from what the record and monkeyfs hold."""
+        submission = submit.submission_of(self.jobs.get(juid))
+        submit.provider_for(submission, self.book)
+        fields = {**submit.fields_of(submission, self.fs), "rerun_of": juid}
+        return self.jobs.view(self.jobs.add(fields, None))
+
+    async def cancel(self, juid: str) -> Job:
+        """Cancel in whatever state; of one that is over nothing changes."""
+        job = self.jobs.get(juid)
+        if self.jobs.is_over(job) or job["state"] == State.CLEANUP:
+            return self.jobs.view(job)
+        if job["state"] == State.QUEUED:
+            return self.jobs.view(
+                self.jobs.change(juid, State.CANCELLED, Reason.CANCELLED_BY_USER, cancel_requested=True)
+            )
+        self.jobs.change(juid, cancel_requested=True)
+        self.dispatcher.abandon(juid)
+        self._cancel_on_host(juid)
+        self.wake()
+        return self.jobs.view(self.jobs.get(juid))
+
+    def _cancel_on_host(self, juid: str) -> None:
+        self.spawn(self._ask_cancel(juid))
+
+    async def _ask_cancel(self, juid: str) -> None:
+        # Where the host does not answer now, it is asked again at its next hello (Follower.on_hello).
+        with contextlib.suppress(NotConnected, UsageProblem):
+            await self._ask(juid, "cancel")
+
+    async def pause(self, juid: str) -> Job:
+        """Hold a queued job back, or stop a running one where it stands."""
+        job = self.jobs.get(juid)
+        state = State(job["state"])
+        if state == State.QUEUED:
+            job = self.jobs.change(juid, None, Reason.PAUSED_BY_USER, held=True)
+        elif state == State.RUNNING:
+            await self._ask_or_say(juid, "pause")
+            job = await self._until(juid, State.PAUSED)
+        elif state != State.PAUSED:
+            raise UsageProblem("job", f"{juid} is {state}; only a job that is queued or runs can be paused")
+        return self.jobs.view(job)
+
+    async def resume(self, juid: str) -> Job:
+        """Let a paused job go on."""
+        job = self.jobs.get(juid)
+        state = State(job["state"])
+        if state == State.QUEUED and job["held"]:
+            job = self.jobs.change(juid, None, Reason.SUBMITTED, held=False)
+        elif state == State.PAUSED:
+            await self._ask_or_say(juid, "resume")
+            job = await self._until(juid, State.RUNNING)
+        elif state not in {State.RUNNING, State.QUEUED, State.DISPATCHING}:
+            raise UsageProblem("job", f"{juid} is {state}; only a paused job can be resumed")
+        return self.jobs.view(job)
+
+    async def collect_now(self, juid: str) -> list[dict[str, Any]]:
+        """Persisted folders as they are now; those fetched last where there is nothing newer."""
+        return await self.collector.now(juid)
+
+    async def _until(self, juid: str, state: State) -> Job:
+        job = self.jobs.get(juid)
+        for _ in range(10):
+            if job["state"] == state or self.jobs.is_over(job):
+                break
+            await self.jobs.wait(juid, job["revision"], 1.0)
+            job = self.jobs.get(juid)
+        return job
+
+    async def _ask_or_say(self, juid: str, op: str) -> None:
+        try:
+            await self._ask(juid, op)
+        except NotConnected as error:
+            job = self.jobs.get(juid)
+            host = self.board.get(job["provider"], job["host"])
+            why = host.message if host else "it was removed"
+            raise UsageProblem("job", f"host {job['host']} does not answer now, nothing was changed: {why}") from error
+
+    async def _ask(self, juid: str, op: str) -> None:
+        job = self.jobs.get(juid)
+        host = self.board.get(job["provider"], job["host"])
+        if host is None or host.stream is None:
+            raise NotConnected(f"{job['provider']}/{job['host']}")
+        reply = await host.stream.request(op, juid, job["attempt"])
+        if not reply.get("ok"):
+            raise UsageProblem("job", str(reply.get("error")))
+
+    # Providers
+
+    async def provider_removed(self, name: str) -> None:
+        """Take a provider out; refused while jobs are on its hosts.
+
+        Raises:
+            UsageProblem: live jobs, or no such provider.
+        """
+        live = [job["juid"] for job in self.jobs.in_states(State.QUEUED, *HOLDING, State.CLEANUP)
+                if job["provider"] == name]  # fmt: skip
+        if live:
+            raise UsageProblem("provider", f"{name} still has {len(live)} jobs that have not ended, such as {live[0]}")
+        provider = self.book.get(name)
+        hosts = self.board.all(name)
+        if name != "local":
+            installed = [host.entry.name for host in hosts if host.installed]
+            await self.board.disconnect(hosts)
+            if installed:
+                inventory = provider.write_inventory()
+                await asyncio.to_thread(self.engine.run, "remove_client", inventory, limit=installed)
+        self.book.remove(name)
+        self.board.forget(name)
+
+
+def _asked(fields: dict[str, Any]) -> Any:
+    return submit.need_of({**fields, "juid": fields.get("juid", "")}, "", 0.0)

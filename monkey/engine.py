@@ -262,8 +262,9 @@ def _plain(text: str) -> str:
 
 
 def _last_line(text: str) -> str:
-    lines = [line for line in _plain(text).splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "no output"
+    lines = [line.strip() for line in _plain(text).splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(("ERROR", "[ERROR]"))]
+    return (errors or lines or ["no output"])[-1]
 
 
 def _read(path: Path) -> str:

@@ -131,7 +131,7 @@ class HostStream:
             said_hello, words = False, ""
             try:
                 said_hello, words = await self._once()
-            except Exception as error:  # noqa: BLE001 - a reader must outlive whatever a host sends
+            except Exception as error:
                 log.exception("stream of %s", self.host)
                 words = str(error)
             self._listener.on_lost(self.host, self._explain(words))
@@ -192,7 +192,7 @@ class HostStream:
             self.connected = True
             self._listener.on_hello(self.host, message)
             return True
-        if kind == "event":
+        if "seq" in message:
             self._listener.on_event(self.host, message)
             self._send({"op": "ack", "seq": message["seq"]})
         elif kind == "log":

@@ -1,0 +1,248 @@
+"""The daemon: one per home, one thread, blocked in its selector while nothing happens.
+
+It accepts attempts, starts them in order as slots allow, journals what becomes of them and answers on ``client.sock``.
+All it knows it has from files: killed at any point, the next one goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import selectors
+import signal
+import time
+from typing import Any, Dict, List, Optional
+
+from .attempt import Attempt, accept, all_attempts, parse_key
+from .files import FULL, ClientError, boot_id, read_json, write_json
+from .journal import Journal
+from .keepers import LOOK_AGAIN_S, Keepers
+from .machine import disk_full_message
+from .operations import Operations
+from .processes import become_subreaper
+from .reporting import Reporter, complain
+from .server import Server
+from .slots import Slots
+from .spec import check_slots
+
+
+class Daemon:
+    """The daemon of ``home``, whose lock the caller holds. Raises ClientError, OSError."""
+
+    def __init__(self, home: str, version: str, lock: int, umask: int) -> None:
+        self.home = home
+        self._version = version
+        self._lock = lock
+        self._stop = False
+        self._queue: List[Attempt] = []
+        self._order = 0
+        self._server: Optional[Server] = None
+        for name in ("attempts", "journal", "store", "data", "envs"):
+            os.makedirs(os.path.join(home, name), 0o700, exist_ok=True)
+        self.slots = Slots(check_slots(read_json(os.path.join(home, "slots.json")) or {}))
+        self.journal = Journal(os.path.join(home, "journal"))
+        self._reporter = Reporter(home, self.journal)
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, self._signalled)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+        for number in (signal.SIGUSR1, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        become_subreaper()
+        self.keepers = Keepers(self._selector, umask, self.refresh, self._close_in_keeper)
+        self._adopt()
+        self._server = Server(home, self._selector, Operations(self).handle, self.journal)
+        about = {"pid": os.getpid(), "version": version, "started_at": time.time()}
+        write_json(os.path.join(home, "client.json"), about)
+
+    def run(self) -> None:
+        """Serve until asked to stop or SIGTERM. Attempts go on under their keepers."""
+        self._start_waiting()
+        while not self._stop:
+            for key, mask in self._selector.select(self._next_s()):
+                # One of these may have closed what another of them was about.
+                if key.fd in self._selector.get_map():
+                    key.data(mask)
+            self._look_again()
+            self._start_waiting()
+        if self._server:
+            self._server.close()
+        for name in ("client.sock", "client.json"):
+            try:
+                os.unlink(os.path.join(self.home, name))
+            except OSError:
+                pass
+
+    # --- signals and time
+
+    def _on_signal(self, number: int, _frame: Any) -> None:
+        if number == signal.SIGTERM:
+            self._stop = True
+
+    def _signalled(self, _mask: int) -> None:
+        try:
+            os.read(self._wake_read, 4096)
+        except OSError:
+            pass
+        self.keepers.reap()
+
+    def _next_s(self) -> Optional[float]:
+        due = self.keepers.next_s()
+        if self._reporter.unsaid:
+            due.append(LOOK_AGAIN_S)
+        for attempt in self._queue:
+            left = attempt.lease_left_s()
+            if left is not None:
+                due.append(left)
+        return max(0.0, min(due)) if due else None
+
+    def _look_again(self) -> None:
+        for key in list(self._reporter.unsaid):
+            parsed = parse_key(key)
+            if parsed:
+                self.refresh(Attempt(self.home, *parsed))
+        self.keepers.look_again()
+        for attempt in list(self._queue):
+            left = attempt.lease_left_s()
+            if left is not None and left <= 0:
+                self._end_waiting(attempt, "LOST", "LEASE_ENDED", "Its lease ended while it waited on the host.")
+
+    # --- attempts
+
+    def refresh(self, attempt: Attempt) -> None:
+        """Journal what the files of an attempt tell and the journal does not."""
+        fresh = self._reporter.report(attempt)
+        if attempt.exit() is not None:
+            self.keepers.drop(attempt.key)
+            self.slots.give_back(attempt.key)
+            if attempt.key not in self._reporter.unsaid:
+                self._reporter.forget(attempt)
+        if fresh and self._server:
+            self._server.publish()
+
+    def _adopt(self) -> None:
+        """Go on where the daemon before this one was."""
+        waiting = []
+        for attempt in all_attempts(self.home):
+            if attempt.has("removed") or "ended" in self._reporter.told(attempt):
+                self._reporter.forget(attempt)
+                continue
+            spec = attempt.spec()
+            self._order = max(self._order, spec.get("order", 0))
+            if attempt.exit() is not None:
+                self.refresh(attempt)
+            elif not spec:
+                # A tombstone whose making was cut short.
+                self.buried(attempt)
+            elif attempt.has("start.json"):
+                self.slots.hold(attempt.key, spec["resources"], attempt.read("start.json")["gpus"])
+                self.refresh(attempt)
+                self.keepers.adopt(attempt)
+            else:
+                waiting.append((spec["order"], attempt.key, attempt))
+                self.refresh(attempt)
+                if attempt.has("cancel"):
+                    self.cancelled(attempt)
+        self._queue = [attempt for _order, _key, attempt in sorted(waiting) if attempt.exit() is None]
+
+    def accept(self, spec: Dict[str, Any]) -> None:
+        """Take an attempt on: durable on return. Raises ClientError when the disk is full, OSError."""
+        try:
+            attempt = accept(self.home, spec, self._order + 1)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            raise ClientError(disk_full_message(self.home)) from error
+        self._order += 1
+        self._queue.append(attempt)
+        self.refresh(attempt)
+
+    def _start_waiting(self) -> None:
+        """Start from the front of the queue what fits; one that waits holds back those behind it."""
+        position = 0
+        while position < len(self._queue) and not self._stop:
+            attempt = self._queue[position]
+            if attempt.has("pause"):
+                position += 1
+                continue
+            indexes = self.slots.take(attempt.key, attempt.spec()["resources"])
+            if indexes is None:
+                return
+            del self._queue[position]
+            self._start(attempt, indexes)
+
+    def _start(self, attempt: Attempt, gpus: List[int]) -> None:
+        note = {"token": secrets.token_hex(16), "boot": boot_id(), "ts": time.time(), "gpus": gpus}
+        try:
+            # On disk before the fork. The keeper's own note (keeper.json, under its lock) then says that it began.
+            write_json(attempt.path("start.json"), note, durable=True)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            self._end_waiting(attempt, "FAILED_SETUP", "DISK_FULL", disk_full_message(self.home))
+            return
+        self.keepers.start(attempt)
+        self.refresh(attempt)
+
+    def cancelled(self, attempt: Attempt) -> None:
+        """A cancel of an attempt that is here was put on record."""
+        if attempt.key in self.keepers:
+            self.keepers.nudge(attempt.key)
+            self.refresh(attempt)
+        else:
+            self._end_waiting(attempt, "CANCELLED", "CANCELLED", "Cancelled before it started.")
+
+    def buried(self, attempt: Attempt) -> None:
+        """An attempt was cancelled before it arrived."""
+        attempt.finish("CANCELLED", "CANCELLED", "Cancelled before it arrived on the host.")
+        self.refresh(attempt)
+
+    def _end_waiting(self, attempt: Attempt, state: str, reason: str, message: str) -> None:
+        """End an attempt that never started."""
+        attempt.finish(state, reason, message)
+        self._queue = [other for other in self._queue if other.key != attempt.key]
+        self.refresh(attempt)
+
+    # --- for operations
+
+    def about(self) -> Dict[str, Any]:
+        """What the daemon says of itself."""
+        return {
+            "pid": os.getpid(),
+            "version": self._version,
+            "journal": self.journal.id,
+            "last_seq": self.journal.last_seq,
+            "acked": self.journal.acked,
+            "running": len(self.keepers),
+            "waiting": len(self._queue),
+        }
+
+    def leave(self) -> Dict[str, Any]:
+        """Stop serving after this turn."""
+        self._stop = True
+        return {"pid": os.getpid()}
+
+    def woken(self, key: str) -> None:
+        """A keeper says that its attempt's files have news."""
+        attempt = self.keepers.get(key)
+        if attempt:
+            self.refresh(attempt)
+
+    def set_slots(self, given: Any) -> None:
+        """Offer other slots from now on, kept for the next daemon. Raises ClientError, OSError."""
+        slots = dict(read_json(os.path.join(self.home, "slots.json")) or {}, **check_slots(given))
+        write_json(os.path.join(self.home, "slots.json"), slots, durable=True)
+        self.slots.set(slots)
+
+    def _close_in_keeper(self) -> None:
+        """In a keeper that was just forked: close what is the daemon's."""
+        try:
+            if self._server:
+                self._server.close()
+            self._selector.close()
+            self.journal.close()
+            os.close(self._lock)
+        except OSError as error:
+            complain(f"in a new keeper: {error}")

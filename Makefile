@@ -12,7 +12,7 @@ VENV := $(CURDIR)/.venv
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 PYTEST_ARGS ?=
 # program:Debian package, for what tests use beyond Python
-TEST_PROGRAMS := debootstrap:debootstrap ssh:openssh-client ip:iproute2 unshare:util-linux git:git podman:podman
+TEST_PROGRAMS := debootstrap:debootstrap ssh:openssh-client ip:iproute2 unshare:util-linux sshd:openssh-server git:git
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from ansible_collections.monkey.runner.plugins.module_utils.client import bundle, control
 from ansible_collections.monkey.runner.plugins.module_utils.client.attempt import Attempt
 from ansible_collections.monkey.runner.plugins.module_utils.client.files import ClientError

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ansible_collections.monkey.runner.plugins.module_utils.client import bundle, control
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -29,8 +28,8 @@ class Modules:
         out = self._folder / f"results{self._count}"
         play: list[dict[str, Any]] = []
         for number, task in enumerate(tasks):
-            task = {key: dict(value, home=self.home) for key, value in task.items()}
-            play.append({**task, "register": f"r{number}", "ignore_errors": fails})
+            with_home = {key: dict(value, home=self.home) for key, value in task.items()}
+            play.append({**with_home, "register": f"r{number}", "ignore_errors": fails})
         results = "[" + ",".join(f"r{number}" for number in range(len(tasks))) + "]"
         play.append(
             {
@@ -47,7 +46,12 @@ class Modules:
         env = dict(os.environ, ANSIBLE_COLLECTIONS_PATH=str(REPOSITORY / "collections"), ANSIBLE_LOCALHOST_WARNING="0")
         command = [str(Path(sys.executable).parent / "ansible-playbook"), str(playbook)]
         done = subprocess.run(
-            [*command, "--check"] if check else command, env=env, capture_output=True, text=True, timeout=120
+            [*command, "--check"] if check else command,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         found: list[dict[str, Any]] = json.loads(out.read_text())

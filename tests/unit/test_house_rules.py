@@ -137,7 +137,8 @@ def test_host_keys_are_always_checked() -> None:
     )
     found = []
     for path in _files(_REPOSITORY):
-        if path.name.endswith(kinds) and path != Path(__file__):
+        # A test may name what it looks for.
+        if path.name.endswith(kinds) and not path.name.startswith("test_"):
             text = path.read_text(encoding="utf-8", errors="replace").lower().replace(" = ", "=")
             found += [_name(path) for switch in switches if switch in text]
     assert found == []

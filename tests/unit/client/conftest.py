@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ansible_collections.monkey.runner.plugins.module_utils.client import bundle, control
 from ansible_collections.monkey.runner.plugins.module_utils.client.attempt import FINAL, Attempt, all_attempts
 from ansible_collections.monkey.runner.plugins.module_utils.client.processes import TOKEN

@@ -78,7 +78,7 @@ def test_container_gets_command_environment_and_mounts(host: Any, engine: Path) 
 def test_cancel_removes_the_container_by_name(host: Any, engine: Path) -> None:
     attempt = host.launch("sleep", "1000", environment=environment(engine))
     host.running(attempt)
-    until(lambda: (engine / "calls").exists())
+    until((engine / "calls").exists)
     host.order("cancel", attempt)
     assert host.ended(attempt)["state"] == "CANCELLED"
     assert ["rm", "-f", f"monkey-{attempt.juid}-1"] in calls(engine)

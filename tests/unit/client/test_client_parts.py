@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ansible_collections.monkey.runner.plugins.module_utils.client import bundle, machine
 from ansible_collections.monkey.runner.plugins.module_utils.client.attempt import Attempt, accept
 from ansible_collections.monkey.runner.plugins.module_utils.client.files import ClientError

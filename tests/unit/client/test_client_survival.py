@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ansible_collections.monkey.runner.plugins.module_utils.client.attempt import Attempt, accept
 from ansible_collections.monkey.runner.plugins.module_utils.client.files import boot_id, boot_seconds, write_json
 from ansible_collections.monkey.runner.plugins.module_utils.client.spec import check_spec

@@ -2,7 +2,7 @@
 
 ``spec.json`` accepted; ``start.json`` about to start (on disk before the fork); ``keeper.json`` a keeper began: written
 first of all, under ``keeper.lock``, and from then on no keeper starts the command anew; ``command.json`` the command
-runs; ``exit.json`` it ended. Markers that need no block, so that a full disk does not hinder them: ``cancel``, ``pause``
+runs; ``exit.json`` it ended. Markers need no block, so that a full disk does not hinder them: ``cancel``, ``pause``
 (wanted), ``log_quota``, ``removed``. ``pause.json`` counts the pauses that were made.
 """
 

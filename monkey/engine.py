@@ -242,7 +242,7 @@ class _Collector:
 
 
 def _processes_with(text: str, of: int | None) -> list[int]:
-    """Pids of this user's processes whose command line names ``text``; with ``of``, only that process's children."""
+    """Pids of this user's ansible-playbooks whose command line names ``text``; with ``of``, only its children."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -250,7 +250,8 @@ def _processes_with(text: str, of: int | None) -> list[int]:
         try:
             parent = int((entry / "stat").read_text().rpartition(") ")[2].split()[1])
             ours = entry.stat().st_uid == os.getuid() and of in (None, parent)
-            if ours and text.encode() in (entry / "cmdline").read_bytes():
+            words = (entry / "cmdline").read_bytes() if ours else b""
+            if b"ansible-playbook" in words and text.encode() in words:
                 found.append(int(entry.name))
         except (OSError, ValueError):
             continue

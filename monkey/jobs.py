@@ -235,6 +235,7 @@ def _new(fields: Job, juid: str, nickname: str, moment: datetime.datetime) -> Jo
         "handed": False,
         "outcome": None,
         "on_host": False,
+        "sent": None,
         "revision": 1,
     }
     job["history"] = [_entry(job)]

@@ -169,8 +169,8 @@ def _why(need: Need, candidates: list[HostView]) -> Waiting:
         return Waiting(need.juid, "WAITING_FOR_HOST", f"waits for {what} of provider {need.provider} that can meet it")
     if not any(h.ready for h in candidates):
         first = next((h for h in candidates if h.why_not), candidates[0])
-        return Waiting(need.juid, "WAITING_FOR_HOST", f"waits for host {first.name}: {first.why_not or 'not ready yet'}")
+        why = first.why_not or "not ready yet"
+        return Waiting(need.juid, "WAITING_FOR_HOST", f"waits for host {first.name}: {why}")
     asks = f"{need.cpus:g} CPU" + (f", {need.gpus} GPU" if need.gpus else "")
-    return Waiting(
-        need.juid, "WAITING_FOR_SLOT", f"waits for a free slot ({asks}) on provider {need.provider}; jobs ahead hold them"
-    )
+    message = f"waits for a free slot ({asks}) on provider {need.provider}; jobs ahead hold them"
+    return Waiting(need.juid, "WAITING_FOR_SLOT", message)

@@ -187,8 +187,8 @@ def _given(**values: Any) -> Json:
 def _left_out(job: JobFile) -> list[str]:
     """`code.ignore`, and the folders that go another way: data sets and persisted folders."""
     patterns = list(job.code.ignore)
-    for item in (*job.data, *job.persist):
-        beneath = os.path.relpath(item.path, job.code.path)
+    for path in [*(item.path for item in job.data), *(item.path for item in job.persist)]:
+        beneath = os.path.relpath(path, job.code.path)
         if beneath != "." and not beneath.startswith(".."):
             patterns.append("/" + _literal(beneath))
     return patterns

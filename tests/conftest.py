@@ -123,23 +123,35 @@ class MonkeyHome:
                 time.sleep(0.02)
 
 
+def _monkey_home(folder: Path, name: str) -> MonkeyHome:
+    user_home = folder / f"{name}-user"
+    user_home.mkdir()
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("MONKEY_", "XDG_", "ANSIBLE_"))}
+    # Short: the path of a Unix socket may have 108 bytes.
+    env.update(MONKEY_HOME=str(folder / name), HOME=str(user_home), PATH=f"{VENV_BIN}:{os.environ['PATH']}")
+    return MonkeyHome(folder / name, env)
+
+
 @pytest.fixture
 def make_monkey_home(tmp_path: Path) -> Iterator[Callable[[str], MonkeyHome]]:
     """Makes main nodes, for tests that need several: ``make_monkey_home("second")``. All are stopped at the end."""
     homes: list[MonkeyHome] = []
 
     def make(name: str) -> MonkeyHome:
-        user_home = tmp_path / f"{name}-user"
-        user_home.mkdir()
-        env = {key: value for key, value in os.environ.items() if not key.startswith(("MONKEY_", "XDG_", "ANSIBLE_"))}
-        # Short: the path of a Unix socket may have 108 bytes.
-        env.update(MONKEY_HOME=str(tmp_path / name), HOME=str(user_home), PATH=f"{VENV_BIN}:{os.environ['PATH']}")
-        homes.append(MonkeyHome(tmp_path / name, env))
+        homes.append(_monkey_home(tmp_path, name))
         return homes[-1]
 
     yield make
     for home in homes:
         home.close()
+
+
+@pytest.fixture(scope="session")
+def session_monkey_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MonkeyHome]:
+    """One main node for tests that can share it: a start of a core and a look at hosts cost seconds."""
+    home = _monkey_home(tmp_path_factory.mktemp("shared"), "mh")
+    yield home
+    home.close()
 
 
 @pytest.fixture

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
 import queue
-from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs import packs, trees
@@ -78,17 +76,15 @@ def files_router(core: Core) -> APIRouter:
     @router.put("/trees/{tree_id}")
     async def take_tree(tree_id: str, request: Request) -> dict[str, Any]:
         try:
-            tree = json.loads(await request.body())
-            if trees.tree_id(tree) != tree_id:
-                raise UsageProblem("tree", "the tree's content does not have this id")
+            tree = trees.parse(trees.canonical(await request.json()), tree_id)
             lacking = core.fs.missing(trees.blobs_of(tree))
             if lacking:
                 raise UsageProblem("tree", f"{len(lacking)} of its files are not here yet; send them first")
             await asyncio.to_thread(core.fs.put_tree, tree)
-        except (MonkeyFSError, ValueError) as error:
+        except (MonkeyFSError, ValueError, TypeError, AttributeError, KeyError) as error:
             if isinstance(error, UsageProblem):
                 raise
-            raise UsageProblem("tree", str(error)) from error
+            raise UsageProblem("tree", f"not a tree: {error}") from error
         files, size_bytes = trees.summary(tree)
         return {"id": tree_id, "files": files, "bytes": size_bytes}
 
@@ -104,20 +100,6 @@ def files_router(core: Core) -> APIRouter:
         lacking = core.fs.missing(body.sha256)
         if lacking:
             raise UsageProblem("sha256", f"{lacking[0]} is not in monkeyfs")
-        return StreamingResponse(_pack(core, body.sha256), media_type="application/octet-stream")
+        return StreamingResponse(packs.chunks(core.fs, body.sha256), media_type="application/octet-stream")
 
     return router
-
-
-def _pack(core: Core, shas: list[str]) -> Iterator[bytes]:
-    """A pack made while it is sent: one blob at a time in memory's view, never the whole."""
-    yield b"MKPK1\n"
-    for sha in shas:
-        path = core.fs.blob_path(sha)
-        with open(path, "rb") as source:
-            source.seek(0, io.SEEK_END)
-            yield f"{sha} {source.tell()}\n".encode()
-            source.seek(0)
-            while chunk := source.read(1 << 20):
-                yield chunk
-    yield b"end\n"

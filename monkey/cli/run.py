@@ -122,8 +122,7 @@ def _hand_in(api: Api, prepared: Prepared) -> dict[str, Any]:
             _send_with_bar(api, prepared, size_bytes)
         else:
             send(api, prepared)
-        if lacking and not show.person_looks(sys.stderr):
-            note(f"sent {show.files_and_bytes(len(lacking), size_bytes)}")
+        note(f"sent {show.files_and_bytes(len(lacking), size_bytes)}" if lacking else "sent 0 B: nothing changed")
     except KeyboardInterrupt:
         raise click.Abort from None
     return api.submit(prepared.submission, str(uuid.uuid4()))

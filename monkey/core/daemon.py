@@ -187,12 +187,18 @@ class Core:
     async def cancel(self, juid: str) -> Job:
         """Cancel in whatever state; of one that is over nothing changes."""
         job = self.jobs.get(juid)
-        if self.jobs.is_over(job) or job["state"] == State.CLEANUP:
+        state = State(job["state"])
+        if self.jobs.is_over(job) or state == State.CLEANUP:
             return self.jobs.view(job)
-        if job["state"] == State.QUEUED:
+        if state == State.QUEUED:
             return self.jobs.view(
                 self.jobs.change(juid, State.CANCELLED, Reason.CANCELLED_BY_USER, cancel_requested=True)
             )
+        host = self.board.get(job["provider"], job["host"])
+        if state == State.DISPATCHING and not self.dispatcher.is_launching(juid) and not (host and host.installed):
+            # It waits for a host that never had a client of ours: nothing of it can be there.
+            gone = self.jobs.change(juid, State.CANCELLED, Reason.CANCELLED_BY_USER, phase=None, cancel_requested=True)
+            return self.jobs.view(gone)
         self.jobs.change(juid, cancel_requested=True)
         self.dispatcher.abandon(juid)
         self._cancel_on_host(juid)

@@ -233,6 +233,12 @@ class Dispatcher:
             host.answered()
             self._board.record(host, facts={**(host.facts or {}), **facts}, installed=True)
             self._board.connect(host)
+        sent = (outcome.results.get("code") or {}).get("trees") or {}
+        for juid in juids:
+            mine = [sent[tree] for tree in _all_trees(self._jobs.get(juid)) if tree in sent]
+            if mine:
+                total = {"files": sum(m["sent_files"] for m in mine), "bytes": sum(m["sent_bytes"] for m in mine)}
+                self._jobs.change(juid, sent=total)
         if outcome.results.get("code"):
             self._board.record(host, trees=host.trees | set(share["trees"]) | set(share["data_trees"]))
         if outcome.ok:
@@ -316,6 +322,10 @@ def attempt_spec(job: Job) -> dict[str, Any]:
         "resources": job["resources"],
         "time_limit_s": job["time_limit_s"],
     }
+
+
+def _all_trees(job: Job) -> set[str]:
+    return {*_trees(job), *(item["tree"] for item in job["data"])}
 
 
 def _trees(job: Job) -> list[str]:

@@ -52,6 +52,11 @@ class Follower:
         for job in self._on(live):
             if attempt_key(job) in live.attempts and not job["handed"]:
                 self._jobs.change(job["juid"], None, Reason.ACCEPTED, handed=True, phase="setup")
+            elif attempt_key(job) not in live.attempts and job["handed"]:
+                # It had the attempt on disk and has it no more: its disk was lost, and the end with it.
+                message = f"host {live.entry.name} knows nothing of it any more; nobody can say how it ended"
+                self._jobs.change(job["juid"], State.LOST, Reason.HOST_LOST, message, phase=None)
+                continue
             elif job["reason"] == Reason.HOST_UNREACHABLE:
                 self._jobs.change(job["juid"], None, _back(job))
             if job["cancel_requested"]:

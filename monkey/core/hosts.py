@@ -93,7 +93,13 @@ class HostBoard:
     """
 
     def __init__(
-        self, book: ProviderBook, store: BaseStore, jobs: JobBook, engine: Engine, core_id: str, wake: Callable[[], None]
+        self,
+        book: ProviderBook,
+        store: BaseStore,
+        jobs: JobBook,
+        engine: Engine,
+        core_id: str,
+        wake: Callable[[], None],
     ) -> None:
         self.book = book
         self._store = store

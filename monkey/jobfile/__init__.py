@@ -5,12 +5,13 @@ job = merge(job, {"name": "mnist", "resources.cpus": 2, "env": ["K=V"]})
 check_paths(job, Path())
 """
 
+from ansible_collections.monkey.runner.plugins.module_utils.units import parse_duration_s, parse_memory_mb
+
 from monkey.jobfile.merging import merge
 from monkey.jobfile.model import DataItem, JobFile, PersistItem, ProviderItem
 from monkey.jobfile.pathrules import check_paths
 from monkey.jobfile.reading import load
 from monkey.jobfile.schema import json_schema
-from monkey.jobfile.units import parse_duration_s, parse_memory_mb
 
 __all__ = [
     "DataItem",

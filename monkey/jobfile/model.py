@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+from ansible_collections.monkey.runner.plugins.module_utils.units import parse_duration_s, parse_memory_mb
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -21,7 +22,6 @@ from pydantic import (
 
 from monkey.errors import UsageProblem
 from monkey.jobfile.pathrules import relative_path
-from monkey.jobfile.units import parse_duration_s, parse_memory_mb
 from monkey.names import NAME_PATTERN, check_name
 
 Loc = tuple[str | int, ...]

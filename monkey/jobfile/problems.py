@@ -130,6 +130,7 @@ def _refuse_unsupported(job: JobFile) -> None:
         (("max_parallel",), job.max_parallel is not None),
         (("depends_on",), bool(job.depends_on)),
         (("num_nodes",), job.num_nodes > 1),
+        *((("persist", i, "ignore"), bool(item.ignore)) for i, item in enumerate(job.persist)),
         *((("data", i, "type"), item.type == "mount") for i, item in enumerate(job.data)),
     ]
     for loc, wanted in asked:

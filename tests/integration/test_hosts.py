@@ -29,8 +29,8 @@ def test_each_host_is_a_machine_of_its_own(ssh_hosts: list[Host]) -> None:
     seen = {host.ssh(["sh", "-c", "hostname; cat /etc/machine-id; ip -br addr show eth0"]).stdout for host in ssh_hosts}
     assert len(seen) == 3
     assert len({host.host_key for host in ssh_hosts}) == 3
-    pids = {pid for host in ssh_hosts for pid, _ in host.processes()}
-    assert len(pids) == sum(len(host.processes()) for host in ssh_hosts)
+    pids = [pid for host in ssh_hosts for pid, _ in host.processes()]
+    assert len(pids) == len(set(pids)) > len(ssh_hosts)
 
 
 def test_the_user_is_unprivileged_and_has_a_systemd_of_its_own(ssh_hosts: list[Host]) -> None:

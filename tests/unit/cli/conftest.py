@@ -279,6 +279,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
 
+@pytest.fixture(autouse=True)
+def _no_real_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a unit test wanted to start a core")
+
+    monkeypatch.setattr("monkey.corestart._start", refuse)
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """An empty MONKEY_HOME that is not there yet."""

@@ -97,7 +97,7 @@ JOB_FILES = [
     ("run:\n  env_type: pip\n", ["run.env_file", "requirements.txt"]),
     ("time_limit: -3\n", ["time_limit", "expected a time"]),
     ("providers:\n  - name: two words\n", ["providers[0].name", "1 to 64"]),
-    ("code:\n  ignore: ['a\\nb']\n", ["code", "not a pattern"]),
+    ('code:\n  ignore: ["a\\nb"]\n', ["code", "not a pattern"]),
 ]
 
 

@@ -16,6 +16,8 @@ from ansible_collections.monkey.runner.plugins.module_utils.client.attempt impor
 from ansible_collections.monkey.runner.plugins.module_utils.client.files import boot_id, boot_seconds, write_json
 from ansible_collections.monkey.runner.plugins.module_utils.client.spec import check_spec
 
+from .conftest import until
+
 # Ends when the file `go` appears, with exit code 7; a line in `runs` for each time that it was started.
 WAITER = [
     "sh",
@@ -266,3 +268,36 @@ def test_exit_record_is_complete(host: Any) -> None:
     assert ended["log_size"] == 6
     assert ended["started_at"] <= ended["ended_at"]
     assert ended["max_rss_mb"] > 0
+
+
+def test_keeper_and_then_the_daemon_killed_orders_still_arrive(host: Any, runs: Path) -> None:
+    attempt = launch(host, runs)
+    first = keeper_of(attempt)
+    kill(first)
+    until(lambda: keeper_of(attempt) != first)
+    host.kill_daemon()
+    host.order("pause", attempt)
+    until(lambda: attempt.state() == "PAUSED", timeout_s=5)
+    host.order("cancel", attempt)
+    assert host.ended(attempt, timeout_s=5)["state"] == "CANCELLED"
+    assert host.processes(attempt) == []
+
+
+def test_daemon_starts_again_over_many_finished_attempts(host: Any) -> None:
+    specs = [host.spec("true") for _ in range(30)]
+    host.ask(op="launch", attempts=specs)
+    for spec in specs:
+        host.ended(Attempt(host.home, spec["juid"], 1))
+    host.kill_daemon()
+    host.ask(op="ping")
+    assert host.ask(op="ping")["last_seq"] == 4 * 30
+
+
+def test_lease_of_a_waiting_attempt_has_ended_after_a_reboot(host: Any) -> None:
+    host.slots(cpus=64, max_jobs=1)
+    host.launch("sleep", "100")
+    waiting = host.launch("true", lease_s=1000)
+    host.kill_daemon()
+    write_json(waiting.path("lease.json"), {"until": boot_seconds() + 1000, "boot": "another boot"})
+    host.ask(op="ping")
+    assert host.ended(waiting)["reason"] == "LEASE_ENDED"

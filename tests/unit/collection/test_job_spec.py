@@ -1,35 +1,10 @@
-"""job.yml without the driver: units, and the spec of an attempt (filters monkey.runner.attempt_spec, .persist_items,
+"""job.yml without the driver: the spec of an attempt (filters monkey.runner.attempt_spec, .persist_items,
 .data_items)."""
 
 from __future__ import annotations
 
 import pytest
-from ansible_collections.monkey.runner.plugins.module_utils import job_spec, units
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [(90, 90), ("90", 90), ("90m", 5400), ("1h30m", 5400), ("01:30:00", 5400), ("30:00", 1800), ("1-00:00:00", 86400)],
-)
-def test_durations(text: object, seconds: float) -> None:
-    assert units.duration_s(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "soon", "-5", -5, 0, "1h-", True, None, "nan", "inf", float("inf")])
-def test_what_is_no_duration(text: object) -> None:
-    with pytest.raises(units.UnitError, match="expected"):
-        units.duration_s(text)
-
-
-@pytest.mark.parametrize(("text", "size"), [(512, 512), ("512MB", 512), ("8GB", 8192), ("2G", 2048), ("1.5GiB", 1536)])
-def test_memory(text: object, size: int) -> None:
-    assert units.memory_mb(text) == size
-
-
-@pytest.mark.parametrize("text", ["much", "-1GB", 0, "8XB", True])
-def test_what_is_no_memory(text: object) -> None:
-    with pytest.raises(units.UnitError, match="expected"):
-        units.memory_mb(text)
+from ansible_collections.monkey.runner.plugins.module_utils import job_spec
 
 
 def test_a_command_line_is_split_as_a_shell_would_and_a_list_is_taken_as_it_is() -> None:

@@ -11,7 +11,8 @@ def host(name: str, **more: object) -> HostView:
 
 
 def need(number: int, **more: object) -> Need:
-    fields: dict[str, object] = {"juid": f"26-11-21-{number:03d}", "provider": "lab", "queued_at": float(number), **more}
+    juid = f"26-11-21-{number:03d}"
+    fields: dict[str, object] = {"juid": juid, "provider": "lab", "queued_at": float(number), **more}
     return Need(**fields)  # type: ignore[arg-type]
 
 

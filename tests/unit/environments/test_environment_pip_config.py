@@ -34,12 +34,14 @@ def test_later_files_go_before_earlier_and_variables_before_all(tmp_path: Path) 
         "PIP_CONFIG_FILE": str(named),
         "PIP_FIND_LINKS": "/b /c",
         "PIP_NO_INDEX": "1",
+        "PIP_CERT": "/etc/site.pem",
     }
     sources = pip_sources(env)
     assert sources.index_url == "https://user/simple"
     assert sources.extra_index_urls == ["https://one/simple", "https://two/simple"]
     assert sources.find_links == ["/b", "/c"]
     assert sources.no_index is True
+    assert sources.cert == "/etc/site.pem"
 
 
 def test_files_can_be_switched_off_as_with_pip(tmp_path: Path) -> None:

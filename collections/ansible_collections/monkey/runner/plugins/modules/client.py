@@ -67,7 +67,12 @@ version:
   returned: success
   type: str
 python:
-  description: The interpreter that runs the client.
+  description: Version of the Python that runs the client.
+  returned: success
+  type: str
+  sample: 3.11.2
+python_path:
+  description: Path of the Python that runs the client.
   returned: success
   type: str
   sample: /usr/bin/python3
@@ -124,7 +129,8 @@ def _apply(module: AnsibleModule) -> dict:
     return {
         "changed": changed,
         "version": after,
-        "python": sys.executable or "python3",
+        "python": ".".join(str(part) for part in sys.version_info[:3]),
+        "python_path": sys.executable or "python3",
         "facts": machine.facts(os.path.dirname(home) if after is None else home),
         "diff": {"before": f"version: {before}\n", "after": f"version: {after}\n"},
     }

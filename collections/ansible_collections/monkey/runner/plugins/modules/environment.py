@@ -1,6 +1,5 @@
 #!/usr/bin/python
-# Copyright: Monkey developers
-# SPDX-License-Identifier: Apache-2.0
+# Apache License 2.0 (see https://www.apache.org/licenses/LICENSE-2.0)
 """Make the environment that jobs run in, once per content and host."""
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ version_added: "0.1.0"
 description:
   - Makes a virtual environment from the text of a requirements file, a conda environment from the text of an
     C(environment.yml), or a container image from the text of a C(Dockerfile) or from a registry.
+  - Environments are kept in the folder C(envs) of the client's folder.
   - What is made is named after its content and the machine it is for, so that it is made once on a host, whatever the
     number of jobs and runs that ask for it, also at the same time. A build that was cut off does not count as made.
   - Virtual environments are made by uv where the host has it (in PATH or C(~/.local/bin)), else by C(python3 -m venv)
@@ -19,10 +19,6 @@ description:
   - On a host whose Python has no ensurepip (Debian without C(python3-venv)) and that has no uv, the control machine
     sends the pip that its own Python carries.
 options:
-  home:
-    description: Folder of the Monkey client on the host. Environments are kept in its folder C(envs).
-    type: path
-    default: ~/.monkey-client/default
   kind:
     description: What to make. V(none) makes nothing.
     type: str
@@ -47,6 +43,8 @@ options:
       - Path on the host of a pip wheel, to make a virtual environment with where Python has no ensurepip. With it uv
         is not used. The control machine fills it in by itself when it is needed.
     type: path
+extends_documentation_fragment:
+  - monkey.runner.client_home
 author:
   - Monkey developers (@monkey)
 attributes:

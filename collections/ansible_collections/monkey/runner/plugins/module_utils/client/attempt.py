@@ -17,6 +17,7 @@ from ..monkeyfs.folders import remove
 from .files import (
     FULL,
     ClientError,
+    boot_id,
     boot_seconds,
     read_json,
     sync_folder,
@@ -128,14 +129,17 @@ class Attempt:
     def lease_left_s(self) -> Optional[float]:
         """Seconds until the lease ends; None when it has none."""
         lease = self.read("lease.json")
-        return float(lease["until"]) - boot_seconds() if "until" in lease else None
+        if not lease:
+            return None
+        # How long the machine was off nobody knows: a lease of another boot has ended.
+        return float(lease["until"]) - boot_seconds() if lease["boot"] == boot_id() else -1.0
 
     def renew(self) -> None:
         """Begin the lease anew. Raises ClientError when it has none, OSError."""
         seconds = self.spec().get("lease_s")
         if seconds is None:
             raise ClientError(f"{self.key} has no lease to renew")
-        write_json(self.path("lease.json"), {"until": boot_seconds() + float(seconds)})
+        write_json(self.path("lease.json"), _lease(seconds))
 
     def keeper_lock(self) -> Optional[int]:
         """The lock that a keeper holds while it lives: a descriptor, or None when a keeper has it. Raises OSError."""
@@ -185,6 +189,10 @@ class Attempt:
                 os.unlink(self.path(name))
 
 
+def _lease(seconds: float) -> Dict[str, Any]:
+    return {"until": boot_seconds() + seconds, "boot": boot_id()}
+
+
 def accept(home: str, spec: Dict[str, Any], order: int) -> Attempt:
     """Record a checked spec durably, all or nothing. Raises FileExistsError when the attempt is known, OSError."""
     attempt = Attempt(home, spec["juid"], spec["attempt"])
@@ -198,7 +206,7 @@ def accept(home: str, spec: Dict[str, Any], order: int) -> Attempt:
         record = dict(spec, order=order, accepted_at=time.time())
         write_atomic(os.path.join(fresh, "reserve"), b" " * _RESERVE_BYTES)
         if spec["lease_s"] is not None:
-            write_json(os.path.join(fresh, "lease.json"), {"until": boot_seconds() + spec["lease_s"]})
+            write_json(os.path.join(fresh, "lease.json"), _lease(spec["lease_s"]))
         write_json(os.path.join(fresh, "spec.json"), record, durable=True)
         # A folder with something in it is never replaced by rename(2): the same attempt is accepted once.
         os.rename(fresh, attempt.folder)

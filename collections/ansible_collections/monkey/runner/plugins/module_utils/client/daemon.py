@@ -11,10 +11,10 @@ import secrets
 import selectors
 import signal
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set
 
 from .attempt import Attempt, accept, all_attempts, parse_key
-from .files import FULL, ClientError, boot_id, read_json, write_json
+from .files import FULL, ClientError, boot_id, boot_seconds, read_json, write_json
 from .journal import Journal
 from .keepers import LOOK_AGAIN_S, Keepers
 from .machine import disk_full_message
@@ -35,7 +35,11 @@ class Daemon:
         self._lock = lock
         self._stop = False
         self._queue: List[Attempt] = []
+        # When leases of waiting attempts end (CLOCK_BOOTTIME); and which attempts did not say yet that they run.
+        self._leases: Dict[str, float] = {}
+        self._starting: Set[str] = set()
         self._order = 0
+        self._looked = time.monotonic()
         self._server: Optional[Server] = None
         for name in ("attempts", "journal", "store", "data", "envs"):
             os.makedirs(os.path.join(home, name), 0o700, exist_ok=True)
@@ -55,7 +59,11 @@ class Daemon:
         self._adopt()
         self._server = Server(home, self._selector, Operations(self).handle, self.journal)
         about = {"pid": os.getpid(), "version": version, "started_at": time.time()}
-        write_json(os.path.join(home, "client.json"), about)
+        try:
+            write_json(os.path.join(home, "client.json"), about)
+        except OSError as error:
+            # On a full disk orders are taken all the same.
+            complain(f"client.json: {error}")
 
     def run(self) -> None:
         """Serve until asked to stop or SIGTERM. Attempts go on under their keepers."""
@@ -90,12 +98,10 @@ class Daemon:
 
     def _next_s(self) -> Optional[float]:
         due = self.keepers.next_s()
-        if self._reporter.unsaid:
+        if self._reporter.unsaid or self._starting:
             due.append(LOOK_AGAIN_S)
-        for attempt in self._queue:
-            left = attempt.lease_left_s()
-            if left is not None:
-                due.append(left)
+        if self._leases:
+            due.append(min(self._leases.values()) - boot_seconds())
         return max(0.0, min(due)) if due else None
 
     def _look_again(self) -> None:
@@ -104,9 +110,14 @@ class Daemon:
             if parsed:
                 self.refresh(Attempt(self.home, *parsed))
         self.keepers.look_again()
-        for attempt in list(self._queue):
-            left = attempt.lease_left_s()
-            if left is not None and left <= 0:
+        if time.monotonic() >= self._looked + LOOK_AGAIN_S:
+            # A keeper's word is lost when the socket's queue is full.
+            self._looked = time.monotonic()
+            for key in list(self._starting):
+                self.woken(key)
+        if self._leases and min(self._leases.values()) <= boot_seconds():
+            ended = {key for key, until in self._leases.items() if until <= boot_seconds()}
+            for attempt in [attempt for attempt in self._queue if attempt.key in ended]:
                 self._end_waiting(attempt, "LOST", "LEASE_ENDED", "Its lease ended while it waited on the host.")
 
     # --- attempts
@@ -114,7 +125,11 @@ class Daemon:
     def refresh(self, attempt: Attempt) -> None:
         """Journal what the files of an attempt tell and the journal does not."""
         fresh = self._reporter.report(attempt)
+        if attempt.has("command.json"):
+            self._starting.discard(attempt.key)
         if attempt.exit() is not None:
+            self._starting.discard(attempt.key)
+            self._leases.pop(attempt.key, None)
             self.keepers.drop(attempt.key)
             self.slots.give_back(attempt.key)
             if attempt.key not in self._reporter.unsaid:
@@ -138,10 +153,12 @@ class Daemon:
                 self.buried(attempt)
             elif attempt.has("start.json"):
                 self.slots.hold(attempt.key, spec["resources"], attempt.read("start.json")["gpus"])
+                self._starting.add(attempt.key)
                 self.refresh(attempt)
                 self.keepers.adopt(attempt)
             else:
                 waiting.append((spec["order"], attempt.key, attempt))
+                self.renewed(attempt)
                 self.refresh(attempt)
                 if attempt.has("cancel"):
                     self.cancelled(attempt)
@@ -157,6 +174,7 @@ class Daemon:
             raise ClientError(disk_full_message(self.home)) from error
         self._order += 1
         self._queue.append(attempt)
+        self.renewed(attempt)
         self.refresh(attempt)
 
     def _start_waiting(self) -> None:
@@ -183,6 +201,8 @@ class Daemon:
                 raise
             self._end_waiting(attempt, "FAILED_SETUP", "DISK_FULL", disk_full_message(self.home))
             return
+        self._leases.pop(attempt.key, None)
+        self._starting.add(attempt.key)
         self.keepers.start(attempt)
         self.refresh(attempt)
 
@@ -193,6 +213,15 @@ class Daemon:
             self.refresh(attempt)
         else:
             self._end_waiting(attempt, "CANCELLED", "CANCELLED", "Cancelled before it started.")
+
+    def renewed(self, attempt: Attempt) -> None:
+        """The lease of an attempt began anew, or is seen for the first time."""
+        if attempt.key in self.keepers:
+            self.keepers.nudge(attempt.key)
+            return
+        left = attempt.lease_left_s()
+        if left is not None:
+            self._leases[attempt.key] = boot_seconds() + left
 
     def buried(self, attempt: Attempt) -> None:
         """An attempt was cancelled before it arrived."""

@@ -92,8 +92,11 @@ class Journal:
         """Forget the events up to ``seq``. An unknown number is ignored. Raises OSError."""
         if not self.acked < seq <= self.last_seq:
             return
-        kept = [event for event in self._events if event["seq"] > seq]
-        self._dead_bytes += sum(len(_line(event)) for event in self._events[: len(self._events) - len(kept)])
+        gone = 0
+        while gone < len(self._events) and self._events[gone]["seq"] <= seq:
+            gone += 1
+        kept = self._events[gone:]
+        self._dead_bytes += sum(len(_line(event)) for event in self._events[:gone])
         cut = not kept or self._dead_bytes > _CUT_BYTES
         # Numbers must go on after the cut: the head is on disk before the lines go.
         write_json(os.path.join(self._folder, "acked"), {"acked": seq, "id": self.id}, durable=cut)

@@ -82,13 +82,11 @@ class Keeper:
 
     def run(self) -> None:
         """Keep the attempt until its exit.json is written."""
-        earlier = self._attempt.has("keeper.json")
+        earlier = self._attempt.has("keeper.json") or self._start["boot"] != boot_id()
         try:
-            if not earlier:
-                pid, start = identity(os.getpid())
-                write_json(self._attempt.path("keeper.json"), {"pid": pid, "start": start, "boot": boot_id()})
+            self._sign(earlier)
             if self._attempt.exit() is None:
-                if earlier or self._start["boot"] != boot_id() or self._attempt.has("command.json"):
+                if earlier:
                     self._take_over()
                 else:
                     self._first()
@@ -100,6 +98,14 @@ class Keeper:
             else:
                 self._disk_full()
         control.wake(self._attempt.home, self._attempt.key)
+
+    def _sign(self, earlier: bool) -> None:
+        pid, start = identity(os.getpid())
+        try:
+            write_json(self._attempt.path("keeper.json"), {"pid": pid, "start": start, "boot": boot_id()})
+        except OSError:
+            if not earlier:
+                raise
 
     # --- the way of a new attempt
 
@@ -198,15 +204,11 @@ class Keeper:
     def _take_over(self) -> None:
         running = self._attempt.read("command.json")
         setup = self._attempt.read("setup.json")
-        same_boot = self._start["boot"] == boot_id()
-        if not same_boot:
+        if self._start["boot"] != boot_id():
             self._finish("LOST", "EXIT_UNKNOWN", "The host was started again while it ran; how it ended is unknown.")
             return
-        for found in (running, setup):
-            if found:
-                self._tree.sessions.add((found["pid"], found["start"]))
-        for pid, start in self._attempt.read("strays.json").get("pids", []):
-            self._tree.strays.add((pid, start))
+        self._tree.sessions.update((found["pid"], found["start"]) for found in (running, setup) if found)
+        self._tree.strays.update((pid, start) for pid, start in self._attempt.read("strays.json").get("pids", []))
         if not running:
             self._end_tree()
             text = "Its keeper was killed before the command started; it was not started again."
@@ -238,6 +240,7 @@ class Keeper:
                 traceback.print_exc()
             finally:
                 os._exit(126)
+        self._watch.expect(pid)
         who = identity(pid)
         self._tree.sessions.add(who)
         return who

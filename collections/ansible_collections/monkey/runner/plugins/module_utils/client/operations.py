@@ -93,7 +93,7 @@ class Operations:
     def _renew(self, attempt: Attempt) -> None:
         _refuse_ended(attempt)
         attempt.renew()
-        self._daemon.keepers.nudge(attempt.key)
+        self._daemon.renewed(attempt)
 
     def _remove(self, attempt: Attempt) -> None:
         state = attempt.state()

@@ -225,9 +225,8 @@ class Stream:
         time.sleep(0.05)
 
     def _hear_daemon(self) -> None:
-        assert self._daemon is not None
         try:
-            data = self._daemon.recv(1 << 18)
+            data = self._daemon.recv(1 << 18) if self._daemon is not None else b""
         except OSError:
             data = b""
         if not data:

@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from . import control
 from .attempt import Attempt
@@ -53,6 +53,7 @@ class Watch:
         self._attempt = attempt
         self._spec = spec
         self._tree = tree
+        self._expected: Set[int] = set()
         self._reaped: Dict[int, Ended] = {}
         pause = attempt.read("pause.json")
         self._paused = bool(pause.get("paused"))
@@ -92,7 +93,13 @@ class Watch:
                 return
             if not pid:
                 return
-            self._reaped[pid] = Ended(status, round(usage.ru_maxrss / 1024.0, 1))  # getrusage(2): in KiB
+            if pid in self._expected:
+                self._expected.discard(pid)
+                self._reaped[pid] = Ended(status, round(usage.ru_maxrss / 1024.0, 1))  # getrusage(2): in KiB
+
+    def expect(self, pid: int) -> None:
+        """Remember how this child ends; of other orphans, whose numbers may come again, nothing is kept."""
+        self._expected.add(pid)
 
     def until_end(self, who: Identity, child: bool = True) -> Tuple[Optional[Ended], Optional[Stop]]:
         """Wait for a process; how it ended, or why it must be ended now."""

@@ -99,7 +99,7 @@ def find_engine() -> str:
             f"{' and '.join(silent)} on this host does not answer: expected a running daemon that this user may use"
         )
     raise EnvironmentBuildError(
-        "neither docker nor podman is on this host (role monkey.runner.install, install_items: [docker], puts one there)"
+        "neither docker nor podman is on this host (role monkey.runner.install, install_items: [docker], adds one)"
     )
 
 

@@ -67,9 +67,12 @@ class PipEnvironment:
         extra = {"UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"}
         options = ["--no-config"] if os.environ.get("UV_NO_CONFIG") else []
         if not uv_is_configured(os.environ):
+            sources = pip_sources(os.environ)
             config = os.path.join(work, "uv.toml")
             with open(config, "w", encoding="utf-8") as file:
-                file.write(pip_sources(os.environ).as_uv_toml())
+                file.write(sources.as_uv_toml())
+            if sources.cert:
+                extra.setdefault("SSL_CERT_FILE", os.environ.get("SSL_CERT_FILE", sources.cert))
             options = ["--config-file", config]
         make = [uv, "venv", *options, "--no-project", "--python", self._python.path]
         # A job expects pip in its environment. Where the index does not have it, an environment without it will do.

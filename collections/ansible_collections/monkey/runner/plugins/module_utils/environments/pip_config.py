@@ -26,13 +26,14 @@ _TRUE = ("1", "true", "yes", "on", "y", "t")
 
 @dataclass
 class Sources:
-    """Where packages come from. All empty: the default index."""
+    """Where packages come from, and the file of certificates to trust. All empty: the default index."""
 
     index_url: str | None = None
     extra_index_urls: list[str] = field(default_factory=list)
     find_links: list[str] = field(default_factory=list)
     trusted_hosts: list[str] = field(default_factory=list)
     no_index: bool = False
+    cert: str | None = None
 
     def as_uv_toml(self) -> str:
         """Return the text of a uv.toml that says the same; addresses may hold passwords, so it is never an argument."""
@@ -84,6 +85,7 @@ def pip_sources(env: Mapping[str, str], interpreter_prefix: str | None = None) -
         find_links=said.get("find-links", "").split(),
         trusted_hosts=said.get("trusted-host", "").split(),
         no_index=said.get("no-index", "").strip().lower() in _TRUE,
+        cert=said.get("cert") or None,
     )
 
 

@@ -22,13 +22,17 @@ _SHAS_PER_PACK = 2000
 
 @dataclass
 class Fetched:
-    """What came: the folder of the job, files and bytes written now, persisted folders that hold something."""
+    """What came: the folder of the job, files and bytes written now, persisted folders that hold something.
+
+    `skipped` names, with the reason, what the host could not take from a persisted folder.
+    """
 
     folder: Path
     files: int = 0
     size_bytes: int = 0
     persist: list[str] = field(default_factory=list)
     log_bytes: int = 0
+    skipped: list[str] = field(default_factory=list)
 
 
 def fetch(api: Api, job: Json, dest: Path, arrived: Callable[[int], None] = lambda _count: None) -> Fetched:
@@ -52,6 +56,7 @@ def fetch(api: Api, job: Json, dest: Path, arrived: Callable[[int], None] = lamb
         for item in api.collect(job["juid"]):
             if item.get("tree"):
                 _folder(api, item, fetched, arrived)
+            fetched.skipped += [f"{item['path']}/{one['path']}: {one['why']}" for one in item.get("skipped") or []]
         _log(api, job, fetched)
     except MonkeyFSError as error:
         raise MonkeyError(f"{job['juid']}: {error}") from error

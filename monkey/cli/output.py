@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from monkey.cli.base import command, json_option, open_api_of_job, print_json
+from monkey.cli.base import command, json_option, note, open_api_of_job, print_json
 from monkey.cli.ids import job_argument
 
 
@@ -38,12 +38,15 @@ def output(ident: str, dest: str, as_json: bool) -> None:
                 "files": fetched.files,
                 "bytes": fetched.size_bytes,
                 "persist": fetched.persist,
+                "skipped": fetched.skipped,
                 "log": str(fetched.folder / LOG_NAME),
             }
         )
         return
     from monkey.cli import show
 
+    for line in fetched.skipped:
+        note(f"left out: {show.clean(line)}")
     came = show.files_and_bytes(fetched.files, fetched.size_bytes)
     if not fetched.persist:
         why = "job.yml names no `persist` folder" if not job["persist"] else "nothing was persisted yet"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,36 @@ _CLEAR_AFTER_S = 5.0
 _CLEAR_AT_ONCE = 100
 # A host that answers and still cannot give the results (its disk is gone, say) will not learn to.
 _TRIES = 5
+# Each run is a process of some 60 MB; hosts share runs.
+_RUNS_AT_ONCE = 4
 _RUNNING = (State.RUNNING, State.PAUSED)
 
 
 class CollectFailed(MonkeyError):
     """Results could not be brought back now."""
+
+
+@dataclass
+class _Work:
+    """What a run is to do on one host."""
+
+    host: LiveHost
+    fetch: list[Job]
+    clear: list[tuple[str, int]]
+
+    def share(self) -> dict[str, Any]:
+        """The host's part of the wave file."""
+        return {
+            "collect": [
+                {
+                    "juid": job["juid"],
+                    "attempt": job["attempt"],
+                    "persist": [{"name": item["name"], "path": item["path"]} for item in job["persist"]],
+                }
+                for job in self.fetch
+            ],
+            "teardown": [{"juid": juid, "attempt": attempt} for juid, attempt in self.clear],
+        }
 
 
 class Collector:
@@ -57,6 +83,7 @@ class Collector:
         self._monkeyfs = monkeyfs
         self._spawn = spawn
         self._wake = wake
+        self._at_once = asyncio.Semaphore(_RUNS_AT_ONCE)
         self._due: dict[str, float] = {}
         self._failures: dict[str, int] = {}
         # Ended attempts whose folders are still on their hosts; the flag in the record survives a restart.
@@ -74,19 +101,27 @@ class Collector:
             self._remains.setdefault(job["juid"], (key, job["attempt"], asyncio.get_running_loop().time()))
 
     def step(self) -> None:
-        """Start what is due, one run a host at a time."""
+        """Start what is due: one run for all hosts of a provider that are due now, none for a host that is in one."""
         clock = asyncio.get_running_loop().time()
+        due: dict[str, list[_Work]] = {}
         for host in self._board.all():
             if host.collecting or host.retry_at > clock or not host.connected:
                 continue
-            fetch = self._to_fetch(host, clock)
-            ended = {job["juid"] for job in fetch if job["state"] == State.CLEANUP}
-            clear = [(juid, n) for juid, (key, n, _) in self._remains.items() if key == host.key]
-            old = any(clock - at > _CLEAR_AFTER_S for key, _, at in self._remains.values() if key == host.key)
-            if fetch or (clear and (old or len(clear) >= _CLEAR_AT_ONCE)):
+            work = self._work(host, clock)
+            if work:
                 host.collecting = True
-                clear += [(job["juid"], job["attempt"]) for job in fetch if job["juid"] in ended]
-                self._spawn(self._run(host, fetch, clear))
+                due.setdefault(host.provider, []).append(work)
+        for works in due.values():
+            self._spawn(self._run(works))
+
+    def _work(self, host: LiveHost, clock: float) -> _Work | None:
+        fetch = self._to_fetch(host, clock)
+        clear = [(juid, n) for juid, (key, n, _) in self._remains.items() if key == host.key]
+        old = any(clock - at > _CLEAR_AFTER_S for key, _, at in self._remains.values() if key == host.key)
+        if not fetch and not (clear and (old or len(clear) >= _CLEAR_AT_ONCE)):
+            return None
+        clear += [(job["juid"], job["attempt"]) for job in fetch if job["state"] == State.CLEANUP]
+        return _Work(host, fetch, clear)
 
     def _to_fetch(self, host: LiveHost, clock: float) -> list[Job]:
         mine = [
@@ -112,7 +147,7 @@ class Collector:
             while host.collecting:
                 await asyncio.sleep(0.1)
             host.collecting = True
-            outcome = await self._run(host, [self._jobs.get(juid)], [])
+            outcome = (await self._run([_Work(host, [self._jobs.get(juid)], [])]))[host.entry.name]
             if not outcome.ok and State(self._jobs.get(juid)["state"]) in _RUNNING:
                 raise CollectFailed(why_failed(outcome, host.entry))
         while self._jobs.get(juid)["state"] == State.CLEANUP:
@@ -123,36 +158,30 @@ class Collector:
         persist: list[dict[str, Any]] = self._jobs.get(juid)["persist"]
         return persist
 
-    async def _run(self, host: LiveHost, fetch: list[Job], clear: list[tuple[str, int]]) -> HostResult:
-        share = {
-            "collect": [
-                {
-                    "juid": job["juid"],
-                    "attempt": job["attempt"],
-                    "persist": [{"name": item["name"], "path": item["path"]} for item in job["persist"]],
-                }
-                for job in fetch
-            ],
-            "teardown": [{"juid": juid, "attempt": attempt} for juid, attempt in clear],
-        }
+    async def _run(self, works: list[_Work]) -> dict[str, HostResult]:
+        """One playbook run for hosts of one provider; what came of each."""
+        provider = self._board.book.get(works[0].host.provider)
         try:
-            inventory = self._board.book.get(host.provider).write_inventory()
-            result = await asyncio.to_thread(
-                self._engine.run,
-                PLAYBOOK,
-                inventory,
-                limit=[host.entry.name],
-                wave={"hosts": {host.entry.name: share}},
-                variables={"monkey_monkeyfs": str(self._monkeyfs)},
-            )
-            outcome = result.host(host.entry.name)
-            self._after(host, outcome, fetch, clear)
-            return outcome
+            async with self._at_once:
+                result = await asyncio.to_thread(
+                    self._engine.run,
+                    PLAYBOOK,
+                    provider.write_inventory(),
+                    limit=[work.host.entry.name for work in works],
+                    wave={"hosts": {work.host.entry.name: work.share() for work in works}},
+                    variables={"monkey_monkeyfs": str(self._monkeyfs)},
+                )
+            outcomes = {work.host.entry.name: result.host(work.host.entry.name) for work in works}
+            for work in works:
+                self._after(work, outcomes[work.host.entry.name])
+            return outcomes
         finally:
-            host.collecting = False
+            for work in works:
+                work.host.collecting = False
             self._wake()
 
-    def _after(self, host: LiveHost, outcome: HostResult, fetch: list[Job], clear: list[tuple[str, int]]) -> None:
+    def _after(self, work: _Work, outcome: HostResult) -> None:
+        host, fetch, clear = work.host, work.fetch, work.clear
         clock = asyncio.get_running_loop().time()
         came = {
             (entry["juid"], entry["attempt"]): entry["persist"]

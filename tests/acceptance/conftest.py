@@ -48,6 +48,14 @@ class Lab:
         """What ``monkey ARGS --json`` prints."""
         return json.loads(self.monkey(*args, "--json", cwd=cwd).stdout)
 
+    def last_job(self) -> Json:
+        """The newest job."""
+        return dict(self.json("list", "jobs", "-n", "1")[-1])
+
+    def host_names(self) -> list[str]:
+        """The hosts' names in the provider, in order."""
+        return [host["name"] for host in self.json("info", "provider", "lab")["hosts"]]
+
     def start(self, folder: Path, *args: str) -> str:
         """``monkey run -d ARGS``: the JUID."""
         return str(self.monkey("run", "-d", *args, cwd=folder).stdout.strip())
@@ -94,6 +102,31 @@ class Lab:
         core_id = (self.home.path / "core_id").read_text().strip()
         return Path(host.root) / "home" / host.user / ".monkey-client" / core_id
 
+    def processes_of_jobs(self, host: Any) -> list[tuple[int, str]]:
+        """What runs on a host below its client's attempts, by its /proc: keepers, commands and whatever they left."""
+        found = []
+        for pid, line in host.processes(host.user):
+            with contextlib.suppress(OSError):
+                where = os.readlink(f"/proc/{pid}/cwd")
+                variables = Path(f"/proc/{pid}/environ").read_bytes()
+                if "/attempts/" in where or b"MONKEY_JUID=" in variables:
+                    found.append((pid, line))
+        return found
+
+    def attempts_left(self, host: Any, timeout_s: float = 30) -> dict[str, list[str]]:
+        """What is left of attempts on a host once it was cleared: {attempt: files beyond the tombstone}."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            folder = self.client_home(host) / "attempts"
+            found = {
+                one.name: sorted(str(path.relative_to(one)) for path in one.rglob("*"))
+                for one in folder.iterdir()
+                if one.is_dir() and not (one / "removed").exists()
+            }
+            if not found or time.monotonic() > deadline:
+                return found
+            time.sleep(0.2)
+
     def local_client_home(self) -> Path:
         """The client's folder of provider local."""
         return Path(self.home.path) / "client"
@@ -111,10 +144,10 @@ def make_project(folder: Path, files: dict[str, str]) -> Path:
 
 @pytest.fixture(scope="session")
 def lab(session_monkey_home: Any, ssh_hosts: list[Any]) -> Lab:
-    """Three hosts, added with ``provider add --noinput``, two jobs at once on each; and this machine as ``local``."""
+    """Three hosts, added with ``provider add --noinput``; and this machine as ``local``."""
     lab = Lab(session_monkey_home, ssh_hosts)
     flags = [word for host in ssh_hosts for word in ("--host", f"{host.user}@{host.address}:{host.port}")]
-    flags += ["--key", str(ssh_hosts[0].key_file), "--slots", "2", "--noinput"]
+    flags += ["--key", str(ssh_hosts[0].key_file), "--noinput"]
     added = lab.monkey("provider", "add", "lab", "--type", "ssh", *flags)
     for host in ssh_hosts:
         assert host.address in added.stderr and "SHA256:" in added.stderr

@@ -53,7 +53,7 @@ class FakeCore:
             {"state": "SUCCEEDED", "reason": "EXITED", "exit_code": 0, "message": "The command ended."},
         ]
         self.output = b""
-        self.persist_tree: str | None = None
+        self.collected: dict[str, Any] = {"tree": None}
         self._server: socketserver.ThreadingMixIn | None = None
 
     def start(self) -> None:
@@ -237,7 +237,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif parts[1] == "log":
             self._log(job, int(query["offset"]), query["follow"] == "1")
         elif parts[1] == "collect":
-            self._answer({"persist": [{**item, "tree": self.fake.persist_tree} for item in job["persist"]]})
+            self._answer({"persist": [{**item, **self.fake.collected} for item in job["persist"]]})
         elif parts[1] == "rerun":
             self._answer(self.fake.add_job(command=job["command"]))
         else:

@@ -122,7 +122,7 @@ def test_output_fetches_only_what_is_new_and_leaves_the_rest(
     (made / "sub").mkdir(parents=True)
     (made / "sub" / "losses.csv").write_text("1\n2\n")
     (made / "checkpoint").write_bytes(b"\0" * 1000)
-    core.persist_tree = core.fs.take(*trees.scan(made))[0]
+    core.collected["tree"] = core.fs.take(*trees.scan(made))[0]
     job = core.add_job(state="RUNNING", persist=[{"name": "out", "path": "output"}])
     core.logs[job["juid"]] = b"so far\n"
     code, out, _ = monkey("output", "kob", "--json")
@@ -133,8 +133,10 @@ def test_output_fetches_only_what_is_new_and_leaves_the_rest(
     assert (folder / "monkey.log").read_bytes() == b"so far\n"
     (folder / "output" / "mine.txt").write_text("mine")
     (made / "sub" / "losses.csv").write_text("1\n2\n3\n")
-    core.persist_tree = core.fs.take(*trees.scan(made))[0]
-    code, out, _ = monkey("output", "--juid", "kob")
+    core.collected["tree"] = core.fs.take(*trees.scan(made))[0]
+    core.collected["skipped"] = [{"path": "busy", "why": "keeps changing while it is read"}]
+    code, out, err = monkey("output", "--juid", "kob")
+    assert err == "left out: output/busy: keeps changing while it is read\n"
     assert out.decode().startswith(f"monkey-output/{job['juid']}: 1 file, 6 B new in output")
     assert (folder / "output" / "mine.txt").read_text() == "mine"
     assert (folder / "output" / "sub" / "losses.csv").read_text() == "1\n2\n3\n"
@@ -147,7 +149,7 @@ def test_output_never_leaves_its_folder(monkey: Run, core: Any, project: Path, t
     made = tmp_path / "made"
     made.mkdir()
     (made / "f").write_text("x")
-    core.persist_tree = core.fs.take(*trees.scan(made))[0]
+    core.collected["tree"] = core.fs.take(*trees.scan(made))[0]
     core.add_job(state="SUCCEEDED", persist=[{"name": "out", "path": "../../outside"}])
     code, _, err = monkey("output", "kob")
     assert code == 1 and "outside" in err and err.count("\n") == 1

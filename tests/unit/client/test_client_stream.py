@@ -34,7 +34,8 @@ def test_hello_then_machine_then_events_with_the_log_before_the_end(host: Any) -
     kinds = [message["type"] for message in stream.seen if message["type"] not in ("hello", "machine")]
     assert [kind for kind in kinds if kind != "log"] == ["accepted", "setup", "started", "ended"]
     assert kinds[-1] == "ended"
-    assert logs_of(stream, attempt.juid) == [(0, b"one\n"), (4, b"two\n")]
+    assert logs_of(stream, attempt.juid)[0][0] == 0
+    assert b"".join(data for _offset, data in logs_of(stream, attempt.juid)) == b"one\ntwo\n"
     machine = next(message for message in stream.seen if message["type"] == "machine")
     assert machine["cpus"] >= 1 and machine["memory_total_mb"] > machine["memory_available_mb"] > 0
     assert machine["disk_free_mb"] > 0
@@ -47,11 +48,11 @@ def test_reconnects_lose_and_repeat_nothing(host: Any) -> None:
     logs = {attempt.key: b"" for attempt in attempts}
     seqs: list[int] = []
     ends = 0
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while ends < 2 and time.monotonic() < deadline:
         stream = host.stream(log_offsets=offsets)
-        for _ in range(3):
-            stream.read(0.05)
+        stream.wait(lambda message: message["type"] == "log" or "seq" in message)
+        stream.read(0.05)
         stream.process.kill()  # the connection is cut
         stream.process.wait()
         acked = 0

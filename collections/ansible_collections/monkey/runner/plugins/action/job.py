@@ -53,16 +53,18 @@ def _found(job: dict[str, Any], folder: str) -> dict[str, Any]:
     code = job_spec.below(folder, job["code"]["path"], "code.path")
     if not Path(code).is_dir():
         raise job_spec.JobSpecError(f"code.path: expected a folder, {code} is none")
-    data = []
+    sources = []
     for item in job["data"]:
         source = job_spec.below(folder, item["path"], f"data.{item['name']}.path")
         if not Path(source).is_dir():
             raise job_spec.JobSpecError(f"data.{item['name']}.path: expected a folder, {source} is none")
-        data.append({**item, "source": source})
+        sources.append({"name": item["name"], "path": source})
     environment = {key: value for key, value in job["environment"].items() if key != "file" and value is not None}
     if job["environment"]["file"]:
         environment["content"] = _content(folder, job["environment"]["file"])
-    return {**job, "code": {**job["code"], "path": code}, "data": data, "environment": environment}
+    persist = [{"name": item["name"], "path": item["path"]} for item in job["attempt"]["persist"]]
+    code_keys = {**job["code"], "path": code, "data": sources}
+    return {**job, "code": code_keys, "persist": persist, "environment": environment}
 
 
 def _content(folder: str, path: str) -> str:

@@ -13,6 +13,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.blobs import MonkeyFS
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.errors import MonkeyFSError
 from ansible_collections.monkey.runner.plugins.module_utils.snapshot import snapshot
+from ansible_collections.monkey.runner.plugins.plugin_utils.foretold import foretell
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -42,7 +43,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         try:
             taken = snapshot(folder, args["ignore"], args["gitignore"], cache_file)
             changed = not fs.has_tree(taken.id)
-            if not check_mode:
+            if check_mode:
+                foretell(taken.id, taken.tree)
+            else:
                 _id, files, _size = fs.take(taken.tree, taken.paths)
                 changed = changed or files > 0
         except MonkeyFSError as error:

@@ -14,6 +14,7 @@ from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs import pack
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.blobs import MonkeyFS
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.errors import MonkeyFSError, check_sha
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.trees import Tree, blobs_of, canonical
+from ansible_collections.monkey.runner.plugins.plugin_utils.foretold import foretold
 
 _PACK_BYTES = 64 * 1000 * 1000
 # Up to here the list of blobs goes with the question (about 150 kB); a longer one goes as a file.
@@ -50,7 +51,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def _sync(self) -> dict[str, Any]:
         fs = MonkeyFS(self._args["monkeyfs"])
         ids = [check_sha(tree_id) for tree_id in dict.fromkeys(self._args["trees"] + self._args["data_trees"])]
-        trees = {tree_id: fs.get_tree(tree_id) for tree_id in ids}
+        trees = {tree_id: self._tree(fs, tree_id) for tree_id in ids}
         sizes: dict[str, int] = {}
         for tree in trees.values():
             sizes.update(blobs_of(tree))
@@ -79,6 +80,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             raise AnsibleActionFail(_full(reply["store"], needed, reply["free_bytes"]))
         self._send(fs, lacking, {tree_id: trees[tree_id] for tree_id in unknown})
         return result
+
+    def _tree(self, fs: MonkeyFS, tree_id: str) -> Tree:
+        # In check mode a snapshot before this task has left the store as it was.
+        tree = foretold(tree_id) if self._task.check_mode and not fs.has_tree(tree_id) else None
+        return fs.get_tree(tree_id) if tree is None else tree
 
     def _send(self, fs: MonkeyFS, lacking: dict[str, int], unknown: dict[str, Tree]) -> None:
         """All of `lacking`, the large blobs as they are, then packs; the trees follow in the last one."""

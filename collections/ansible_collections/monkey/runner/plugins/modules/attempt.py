@@ -114,6 +114,7 @@ from ansible_collections.monkey.runner.plugins.module_utils.client.attempt impor
 from ansible_collections.monkey.runner.plugins.module_utils.client.files import ClientError, tail
 
 _POLL_S = 0.1
+_SLOW_POLL_S = 1.0
 _OPERATIONS = {"cancelled": "cancel", "paused": "pause", "running": "resume"}
 
 
@@ -149,10 +150,13 @@ def _order(home: str, operation: str, attempt: Attempt) -> None:
 
 
 def _wait(wanted: str, attempts: list, deadline: float) -> bool:
+    began = time.monotonic()
     while not all(_reached(wanted, attempt.state()) for attempt in attempts):
-        if time.monotonic() >= deadline:
+        now = time.monotonic()
+        if now >= deadline:
             return False
-        time.sleep(_POLL_S)
+        # A job that has run for long is looked at less often.
+        time.sleep(min(max(_POLL_S, (now - began) / 100), _SLOW_POLL_S, deadline - now))
     return True
 
 

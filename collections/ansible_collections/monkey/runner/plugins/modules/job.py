@@ -64,11 +64,16 @@ attempt:
   returned: success
   type: dict
 code:
-  description: What role P(monkey.runner.code#role) takes, as C(path) and C(ignore).
+  description: What role P(monkey.runner.code#role) takes, as C(path), C(ignore) and C(data).
   returned: success
   type: dict
 data:
-  description: Data sets, each with C(name), C(path) in the work folder and C(source) on the control machine.
+  description: Data sets, each with C(name) and C(path) in the work folder, in the order of those in C(code).
+  returned: success
+  type: list
+  elements: dict
+persist:
+  description: What role P(monkey.runner.collect#role) takes, each with C(name) and C(path).
   returned: success
   type: list
   elements: dict

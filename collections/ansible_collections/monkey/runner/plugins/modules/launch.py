@@ -33,8 +33,8 @@ attributes:
     support: full
     description: Says which attempts would be accepted.
   diff_mode:
-    support: none
-    description: Attempts have no text to compare.
+    support: full
+    description: Shows the attempts that are accepted, without the values of their environment variables.
 author:
   - Monkey developers (@monkey)
 """
@@ -72,6 +72,8 @@ cancelled:
   elements: str
 """
 
+import json
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.monkey.runner.plugins.module_utils.client import control, install, operations
 from ansible_collections.monkey.runner.plugins.module_utils.client.attempt import Attempt
@@ -88,6 +90,19 @@ def _foretell(home: str, specs: list) -> dict:
     return answer
 
 
+def _shown(spec: dict) -> dict:
+    """A spec as it may be seen: what a variable holds may be a secret of the user's."""
+    if not isinstance(spec.get("env"), dict):
+        return spec
+    return dict(spec, env={name: "…" for name in spec["env"]})
+
+
+def _diff(specs: list, accepted: list) -> dict:
+    chosen = [spec for spec in specs if "%s.%s" % (spec["juid"], spec["attempt"]) in accepted]
+    lines = [json.dumps(_shown(spec), indent=1, ensure_ascii=False, sort_keys=True) + "\n" for spec in chosen]
+    return {"before": "", "after": "".join(lines)}
+
+
 def _apply(module: AnsibleModule) -> dict:
     home = install.expand(module.params["home"])
     attempts = module.params["attempts"]
@@ -97,7 +112,7 @@ def _apply(module: AnsibleModule) -> dict:
         answer = _foretell(home, specs)
     else:
         answer = control.ask(home, {"op": "launch", "attempts": attempts, "slots": slots}, timeout_s=600.0)
-    return dict(answer, changed=bool(answer["accepted"]))
+    return dict(answer, changed=bool(answer["accepted"]), diff=_diff(specs, answer["accepted"]))
 
 
 def main() -> None:
@@ -108,12 +123,15 @@ def main() -> None:
             "slots": {"type": "dict"},
         },
         supports_check_mode=True,
+        no_log=True,  # what attempts have in their environment has no place in the host's syslog
     )
+    arguments = dict(module.params, attempts=[_shown(spec) for spec in module.params["attempts"]])
+    invocation = {"module_args": arguments}
     try:
         result = _apply(module)
     except (ClientError, OSError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(**result)
+        module.fail_json(msg=str(error), invocation=invocation)
+    module.exit_json(invocation=invocation, **result)
 
 
 if __name__ == "__main__":

@@ -20,11 +20,12 @@ from . import command, control, workdir
 from .attempt import Attempt
 from .files import FULL, ClientError, boot_id, boot_seconds, read_json, tail, write_all, write_json
 from .machine import disk_full_message
-from .processes import Identity, Tree, become_subreaper, identity, set_title
+from .processes import Identity, Tree, become_subreaper, close_all_but, identity, set_title
 from .watching import Ended, Stop, Watch, signal_name
 
 _ENGINE_TIMEOUT_S = 60.0
-_RESET = ("SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE", "SIGXFSZ", "SIGXFZ", "SIGUSR1", "SIGUSR2", "SIGCHLD", "SIGQUIT")
+# What Python or this program handles in another way than a command expects.
+_RESET = tuple(getattr(signal, f"SIG{name}") for name in ("INT", "TERM", "HUP", "PIPE", "XFSZ", "USR1", "CHLD"))
 # How a child says that the disk is full.
 _BUILD_FULL = 28
 _LINE = 600
@@ -39,11 +40,11 @@ def fork(attempt: Attempt, lock: int, umask: int, leave_daemon: Callable[[], Non
     try:
         gc.disable()
         os.setsid()
+        signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        signal.set_wakeup_fd(-1)
         leave_daemon()
-        _close_all_but({0, 1, 2, lock})
+        close_all_but({0, 1, 2, lock})
         become_subreaper()
         set_title(f"monkey-job {attempt.key}")
         Keeper(attempt, lock, umask).run()
@@ -54,15 +55,6 @@ def fork(attempt: Attempt, lock: int, umask: int, leave_daemon: Callable[[], Non
     finally:
         os._exit(code)
     return 0
-
-
-def _close_all_but(keep: Any) -> None:
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in keep:
-            try:
-                os.close(int(name))
-            except OSError:
-                pass
 
 
 class Keeper:
@@ -171,8 +163,7 @@ class Keeper:
         argv = ["/bin/sh", "-e", "-c", "\n".join(self._spec["setup"])]
         who, error_number = self._spawn(argv, env, log, "setup.json")
         if error_number:
-            self._finish("FAILED_SETUP", "SETUP_FAILED", f"/bin/sh cannot be started: {os.strerror(error_number)}")
-            return False
+            raise ClientError(f"/bin/sh cannot be started: {os.strerror(error_number)}")
         ended, stop = self._watch.until_end(who)
         if stop is None and ended is not None and ended.status == 0:
             return True
@@ -186,8 +177,7 @@ class Keeper:
     def _setup_failed(self, ended: Optional[Ended]) -> None:
         code = ended.code() if ended else None
         last = tail(self._attempt.path("log"), lines=10)
-        text = f"Setup ended with exit code {code}. Its last lines:\n{last}".strip()
-        self._finish("FAILED_SETUP", "SETUP_FAILED", text)
+        self._finish("FAILED_SETUP", "SETUP_FAILED", f"Setup ended with exit code {code}. Its last lines:\n{last}")
 
     def _cannot_start(self, program: str, error_number: int, log: int) -> None:
         code = command.exit_code_of(error_number)
@@ -196,7 +186,7 @@ class Keeper:
         try:
             write_all(log, f"monkey: {message}\n".encode("utf-8", "backslashreplace"))
         except OSError:
-            pass
+            pass  # a full disk
         self._finish("FAILED", "COMMAND_NOT_FOUND", message, exit_code=code)
 
     # --- the way of one whose keeper was killed, or whose machine was started again
@@ -228,9 +218,8 @@ class Keeper:
             try:
                 os.close(self._lock)
                 signal.set_wakeup_fd(-1)
-                for name in _RESET:
-                    if hasattr(signal, name):
-                        signal.signal(getattr(signal, name), signal.SIG_DFL)
+                for number in _RESET:
+                    signal.signal(number, signal.SIG_DFL)
                 os.umask(self._umask)
                 os.setsid()
                 os.dup2(log, 1)

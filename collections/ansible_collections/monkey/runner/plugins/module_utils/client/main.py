@@ -15,6 +15,7 @@ from typing import List, Optional
 from . import control, daemon, machine, stream
 from .files import ClientError, to_json
 from .operations import listing
+from .processes import close_all_but
 
 _DEFAULT_HOME = "~/.monkey-client/default"
 # A keeper that was just forked, or a daemon that is being killed, holds the lock for a moment.
@@ -93,12 +94,7 @@ def _detach(home: str) -> int:
 
 def _leave_session(home: str, keep: int) -> None:
     """Hold nothing of the session that started us: no descriptor, no folder."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in (0, 1, 2, keep):
-            try:
-                os.close(int(name))
-            except OSError:
-                pass
+    close_all_but({0, 1, 2, keep})
     log_path = os.path.join(home, "daemon.log")
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     if os.fstat(log).st_size > _LOG_KEEP_BYTES:

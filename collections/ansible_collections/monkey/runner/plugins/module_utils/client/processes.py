@@ -99,6 +99,16 @@ def _carries(pid: int, mark: bytes) -> bool:
         return False
 
 
+def close_all_but(keep: Set[int]) -> None:
+    """Close every descriptor of this process that is not in ``keep``."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in keep:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass
+
+
 def become_subreaper() -> None:
     """Orphaned descendants become children of this process. Best effort: without it tokens and sessions still tell."""
     try:

@@ -41,8 +41,11 @@ lint: $(VENV)/.installed-dev ## ruff, mypy, ansible-lint, ansible-test sanity
 	ansible-lint --offline --profile production; \
 	tools/sanity
 
-clean: ## remove what make made in this clone
+clean: ## remove what make made in this clone; quickstart's core and client end first
 	@if [ -x $(VENV)/bin/monkey ] && [ -d .monkey ]; then MONKEY_HOME="$(CURDIR)/.monkey" $(VENV)/bin/monkey core stop || true; fi
+	@for pid in $$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' .monkey/client/client.json 2>/dev/null); do \
+	    if grep -qsF "$(CURDIR)/.monkey/client" "/proc/$$pid/cmdline"; then kill "$$pid"; fi; \
+	done
 	rm -rf .venv .monkey .cache .ansible .pytest_cache .mypy_cache .ruff_cache dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

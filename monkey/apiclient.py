@@ -9,15 +9,28 @@ import contextlib
 import http.client
 import io
 import json
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote, urlencode
 
-from monkey.errors import MonkeyError, UsageProblem
-from monkey.paths import Home, socket_address
+from monkey.errors import UsageProblem
+from monkey.paths import Home
 from monkey.version import __version__
+from monkey.wire import (
+    ChunkedBody,
+    Connection,
+    ConnectionLost,
+    CoreNotRunning,
+    Json,
+    OtherVersion,
+    answer,
+    check_version,
+    chunks,
+    read_json,
+)
+
+__all__ = ["Api", "ConnectionLost", "CoreNotRunning", "Json", "OtherVersion", "check_version"]
 
 # An answer that needs no machine comes at once; the core is busy when it does not.
 _ANSWER_TIMEOUT_S = 60.0
@@ -25,75 +38,12 @@ _ANSWER_TIMEOUT_S = 60.0
 _MACHINES_TIMEOUT_S = 900.0
 # How long a lost answer is asked for again.
 _RETRY_FOR_S = 20.0
-_CHUNK = 1 << 16
 _PACK_CHUNK = 1 << 18
 _SHAS_PER_REQUEST = 20_000
-
-Json = dict[str, Any]
-
-
-class CoreNotRunning(UsageProblem):
-    """Nobody listens on the core's socket."""
-
-
-class OtherVersion(UsageProblem):
-    """The core that runs is of another version than this program."""
-
-    def __init__(self, told: str) -> None:
-        super().__init__("core", f"{told}; `monkey core stop` lets the next command start the right one")
-
-
-def check_version(status: Json) -> Json:
-    """Returns the status of a core that speaks our version; raises OtherVersion otherwise."""
-    if status["version"] != __version__:
-        raise OtherVersion(f"the core that runs is version {status['version']}, this monkey is version {__version__}")
-    return status
-
-
-class ConnectionLost(MonkeyError):
-    """The core went away before its answer was complete; the request may or may not have been done."""
-
-
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, home: Home, timeout_s: float | None) -> None:
-        super().__init__("localhost", timeout=timeout_s)
-        self._home = home
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self.sock.settimeout(self.timeout)
-            with socket_address(self._home.socket) as address:
-                self.sock.connect(address)
-        except OSError:
-            self.sock.close()
-            raise
 
 
 def _not_running(home: Home) -> CoreNotRunning:
     return CoreNotRunning("core", f"not running in {home.root} (`monkey core start` starts it)")
-
-
-class _Chunked(io.RawIOBase):
-    """What is written goes out as chunks of a request's body."""
-
-    def __init__(self, connection: _Connection) -> None:
-        super().__init__()
-        self._connection = connection
-        self.over = False
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        piece = bytes(data)
-        # A buffer above is flushed once more when it is thrown away; http.client would open a new connection for that.
-        if piece and not self.over:
-            try:
-                self._connection.send(b"%x\r\n%b\r\n" % (len(piece), piece))
-            except TimeoutError as error:
-                raise ConnectionLost("the core takes no more bytes") from error
-        return len(piece)
 
 
 class Api:
@@ -110,8 +60,8 @@ class Api:
 
     # -- plumbing ---------------------------------------------------------------------------------------------
 
-    def _connect(self, timeout_s: float | None) -> _Connection:
-        connection = _Connection(self.home, timeout_s)
+    def _connect(self, timeout_s: float | None) -> Connection:
+        connection = Connection(self.home, timeout_s)
         try:
             connection.connect()
         except PermissionError as error:
@@ -128,7 +78,7 @@ class Api:
         *,
         headers: dict[str, str] | None = None,
         timeout_s: float | None = _ANSWER_TIMEOUT_S,
-    ) -> tuple[_Connection, http.client.HTTPResponse]:
+    ) -> tuple[Connection, http.client.HTTPResponse]:
         connection = self._connect(timeout_s)
         sent = {"X-Monkey-Version": __version__, "Content-Type": "application/json", **(headers or {})}
         try:
@@ -138,7 +88,7 @@ class Api:
                 )
             except (BrokenPipeError, ConnectionResetError):
                 pass  # refused half way: the answer says why
-            return connection, _answer(connection)
+            return connection, answer(connection)
         except BaseException:
             connection.close()
             raise
@@ -146,7 +96,7 @@ class Api:
     def _json(self, method: str, path: str, body: Json | None = None, **options: Any) -> Any:
         connection, response = self._open(method, path, body, **options)
         try:
-            return _read_json(response, f"{method} {path}")
+            return read_json(response, f"{method} {path}")
         finally:
             connection.close()
 
@@ -217,7 +167,7 @@ class Api:
         connection, response = self._open(
             "GET", f"/jobs/{_part(ident)}/log{query}", timeout_s=None if follow else _ANSWER_TIMEOUT_S
         )
-        yield from _chunks(connection, response)
+        yield from chunks(connection, response)
 
     def act(self, ident: str, verb: str) -> Json:
         """`cancel`, `pause`, `resume` (the job) or `rerun` (the new job)."""
@@ -240,7 +190,7 @@ class Api:
     def put_pack(self, write: Callable[[BinaryIO], object]) -> Json:
         """Sends the pack that `write` writes into the file it is given: `{files, bytes}`."""
         connection = self._connect(_MACHINES_TIMEOUT_S)
-        raw = _Chunked(connection)
+        raw = ChunkedBody(connection)
         try:
             try:
                 connection.putrequest("PUT", "/v1/fs/pack")
@@ -257,7 +207,7 @@ class Api:
                 connection.send(b"0\r\n\r\n")
             except (BrokenPipeError, ConnectionResetError):
                 pass  # refused half way: the answer says why
-            return dict(_read_json(_answer(connection), "PUT /fs/pack"))
+            return dict(read_json(answer(connection), "PUT /fs/pack"))
         finally:
             raw.over = True
             connection.close()
@@ -287,8 +237,7 @@ class Api:
 
     def providers(self) -> list[Json]:
         """All providers with their hosts."""
-        answer = self._get("/providers")
-        return list(answer["providers"] if isinstance(answer, dict) else answer)
+        return list(self._get("/providers")["providers"])
 
     def provider(self, name: str) -> Json:
         """One provider with its hosts."""
@@ -319,48 +268,3 @@ def _part(text: str) -> str:
 def _query(values: dict[str, Any]) -> str:
     given = {key: value for key, value in values.items() if value is not None}
     return "?" + urlencode(given) if given else ""
-
-
-def _chunks(connection: _Connection, response: http.client.HTTPResponse) -> Iterator[bytes]:
-    try:
-        while data := response.read1(_CHUNK):
-            yield data
-        if response.length:
-            raise http.client.IncompleteRead(b"", response.length)
-    except (OSError, http.client.HTTPException) as error:
-        raise ConnectionLost(f"the core stopped answering ({type(error).__name__})") from error
-    finally:
-        connection.close()
-
-
-def _answer(connection: _Connection) -> http.client.HTTPResponse:
-    try:
-        response = connection.getresponse()
-        if response.status >= 400:
-            raise _refusal(response, response.read(1 << 20))
-    except (OSError, http.client.HTTPException) as error:
-        raise ConnectionLost(f"the core stopped answering ({type(error).__name__}: {error})") from error
-    return response
-
-
-def _read_json(response: http.client.HTTPResponse, asked: str) -> Any:
-    try:
-        return json.loads(response.read() or b"{}")
-    except (OSError, http.client.HTTPException) as error:
-        raise ConnectionLost(f"the core stopped answering ({type(error).__name__}: {error})") from error
-    except ValueError as error:
-        raise MonkeyError(f"the core's answer to {asked} is not JSON") from error
-
-
-def _refusal(response: http.client.HTTPResponse, body: bytes) -> Exception:
-    try:
-        told = json.loads(body)["error"]
-        field, message = str(told.get("field") or "request"), str(told["message"])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        field, message = "request", body.decode("utf-8", "replace").strip()[:300] or f"HTTP {response.status}"
-    if response.status == 409 and field == "version":
-        return OtherVersion(message)
-    # 507: the core's disk is full, which is the user's to solve like a wrong argument.
-    if response.status < 500 or response.status == 507:
-        return UsageProblem(field, message)
-    return MonkeyError(f"{field}: {message}")

@@ -129,7 +129,8 @@ def test_groups_without_a_command_show_their_help(monkey: Run, home: Home) -> No
 
 
 def test_monkey_alone_without_a_terminal_is_no_command(home: Home) -> None:
-    done = subprocess.run([sys.executable, "-m", "monkey.cli"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    command = [sys.executable, "-m", "monkey.cli"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     assert done.returncode == 2
     assert done.stdout == b""
     assert b"Usage: monkey" in done.stderr and done.stderr.endswith(b"monkey: no command\n")

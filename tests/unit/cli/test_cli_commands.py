@@ -74,7 +74,8 @@ def test_info_job_shows_what_matters(monkey: Run, core: Any) -> None:
     code, out, _ = monkey("info", "job", "--juid", "kob")
     text = out.decode()
     assert code == 0 and "\x1b" not in text
-    for words in ("26-11-21-001 (kob)", "NONZERO_EXIT: It ended", "python3 'a b'", "local/localhost", "2 files, 1.5 kB"):
+    wanted = ("26-11-21-001 (kob)", "NONZERO_EXIT: It ended", "python3 'a b'", "local/localhost", "2 files, 1.5 kB")
+    for words in wanted:
         assert words in text
     assert "0123456789ab on main, with uncommitted changes" in text
     assert "TOKEN" in text and "sesame" not in text

@@ -25,11 +25,17 @@ from .server import Server
 from .slots import Slots
 from .spec import check_slots
 
+IDLE_EXIT_S = 900.0
+
 
 class Daemon:
-    """The daemon of ``home``, whose lock the caller holds. Raises ClientError, OSError."""
+    """The daemon of ``home``, whose lock the caller holds. Raises ClientError, OSError.
 
-    def __init__(self, home: str, version: str, lock: int, umask: int) -> None:
+    Without work and company for ``idle_exit_s`` it leaves: nothing stays behind for long where nobody comes back, and
+    whoever needs a daemon again starts one.
+    """
+
+    def __init__(self, home: str, version: str, lock: int, umask: int, idle_exit_s: float = IDLE_EXIT_S) -> None:
         self.home = home
         self._version = version
         self._lock = lock
@@ -39,7 +45,8 @@ class Daemon:
         self._leases: Dict[str, float] = {}
         self._starting: Set[str] = set()
         self._order = 0
-        self._looked = time.monotonic()
+        self._looked = self._busy_at = time.monotonic()
+        self._idle_exit_s = idle_exit_s
         self._server: Optional[Server] = None
         for name in ("attempts", "journal", "store", "data", "envs"):
             os.makedirs(os.path.join(home, name), 0o700, exist_ok=True)
@@ -75,6 +82,7 @@ class Daemon:
                     key.data(mask)
             self._look_again()
             self._start_waiting()
+            self._stop = self._stop or self._idle_s() >= self._idle_exit_s
         if self._server:
             self._server.close()
         for name in ("client.sock", "client.json"):
@@ -82,6 +90,12 @@ class Daemon:
                 os.unlink(os.path.join(self.home, name))
             except OSError:
                 pass
+
+    def _idle_s(self) -> float:
+        """Seconds since there was last something to do or somebody connected."""
+        if len(self.keepers) or self._queue or self._reporter.unsaid or (self._server and self._server.in_use):
+            self._busy_at = time.monotonic()
+        return time.monotonic() - self._busy_at
 
     # --- signals and time
 
@@ -98,6 +112,8 @@ class Daemon:
 
     def _next_s(self) -> Optional[float]:
         due = self.keepers.next_s()
+        if self._idle_s():
+            due.append(self._idle_exit_s - self._idle_s())
         if self._reporter.unsaid or self._starting:
             due.append(LOOK_AGAIN_S)
         if self._leases:

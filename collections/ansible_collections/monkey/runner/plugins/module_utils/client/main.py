@@ -37,12 +37,15 @@ def main(arguments: Optional[List[str]] = None) -> int:
         command.add_argument("--home", default=_DEFAULT_HOME, help="the client's folder (default: %(default)s)")
         if name == "daemon":
             command.add_argument("--foreground", action="store_true", help="do not detach")
+            idle = "leave after this long without work and company (default: %(default)s)"
+            command.add_argument("--idle-exit-s", type=float, default=daemon.IDLE_EXIT_S, metavar="SECONDS", help=idle)
     options = parser.parse_args(arguments)
     home = os.path.abspath(os.path.expanduser(options.home))
     try:
         if options.command == "daemon":
             os.makedirs(home, 0o700, exist_ok=True)
-            return _serve(home, None) if options.foreground else _detach(home)
+            idle_exit_s = options.idle_exit_s
+            return _serve(home, None, idle_exit_s) if options.foreground else _detach(home, idle_exit_s)
         if not os.path.isdir(home):
             raise ClientError(f"--home: there is no folder {home}")
         if options.command == "stream":
@@ -64,7 +67,7 @@ def version() -> str:
         return hashlib.sha256(handle.read()).hexdigest()
 
 
-def _detach(home: str) -> int:
+def _detach(home: str, idle_exit_s: float) -> int:
     """Fork into the background; return once the daemon answers, or with what hindered it."""
     read_end, write_end = os.pipe()
     if os.fork():
@@ -83,7 +86,7 @@ def _detach(home: str) -> int:
         if os.fork():
             os._exit(0)
         _leave_session(home, write_end)
-        code = _serve(home, write_end)
+        code = _serve(home, write_end, idle_exit_s)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
@@ -128,7 +131,7 @@ def _lock(home: str) -> Optional[int]:
             time.sleep(0.02)
 
 
-def _serve(home: str, ready: Optional[int]) -> int:
+def _serve(home: str, ready: Optional[int], idle_exit_s: float) -> int:
     """Be the daemon. ``ready``: where to say ``ok``, or what went wrong."""
     said = "ok\n"
     served = None
@@ -137,7 +140,7 @@ def _serve(home: str, ready: Optional[int]) -> int:
         os.chmod(home, 0o700)
         lock = _lock(home)
         if lock is not None:
-            served = daemon.Daemon(home, version(), lock, umask)
+            served = daemon.Daemon(home, version(), lock, umask, idle_exit_s)
     except (ClientError, OSError) as error:
         said = f"{error}\n"
         sys.stderr.write(said)

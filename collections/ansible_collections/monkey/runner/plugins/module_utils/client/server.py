@@ -40,6 +40,11 @@ class Server:
         self._listener = control.listen(home)
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
+    @property
+    def in_use(self) -> bool:
+        """Whether anybody is connected."""
+        return bool(self._connections)
+
     def close(self) -> None:
         """Close all, here only: a keeper that was just forked does this too."""
         for connection in self._connections:

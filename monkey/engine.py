@@ -182,6 +182,8 @@ class Engine:
             "ANSIBLE_PYTHON_INTERPRETER": "auto_silent",
             "ANSIBLE_RETRY_FILES_ENABLED": "False",
             "ANSIBLE_DEPRECATION_WARNINGS": "False",
+            # Module arguments hold what users wrote: they do not belong into a host's journal.
+            "ANSIBLE_NO_TARGET_SYSLOG": "True",
             "ANSIBLE_TIMEOUT": "15",
             "ANSIBLE_NOCOWS": "1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",

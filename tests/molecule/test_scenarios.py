@@ -13,7 +13,7 @@ from hostpool import HostPool
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _SCENARIOS = sorted(path.parent.name for path in (_REPOSITORY / "molecule").glob("*/molecule.yml"))
-_TIME_LIMIT_S = 300
+_TIME_LIMIT_S = 600
 
 pytestmark = pytest.mark.hosts
 

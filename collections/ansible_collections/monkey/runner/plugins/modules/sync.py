@@ -154,6 +154,8 @@ def answer(module):
         return {"free_bytes": found.f_bavail * found.f_frsize}
     if operation == "unpack":
         try:
+            # The store may be there before the client is; what is in it is nobody else's business.
+            os.makedirs(module.params["home"], 0o700, exist_ok=True)
             unpack(fs, request, request["path"])
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):

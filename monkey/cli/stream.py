@@ -35,7 +35,8 @@ class _Notes:
 
     def job(self, job: dict[str, Any]) -> None:
         """Says where the job is, if that is news, and shows a bar while bytes are sent to the host."""
-        self._show_bar(job.get("progress") or {})
+        # The record keeps the figure until the playbook ends; the bar goes with the phase.
+        self._show_bar((job.get("progress") if job.get("phase") == "machine" else None) or {})
         if is_over(job):
             return
         where = "/".join(part for part in (job["provider"], job["host"]) if part)
@@ -72,7 +73,10 @@ class _Notes:
             if self.mid_line and sys.stderr.isatty() and sys.stdout.isatty():
                 text = "\n" + text
                 self.mid_line = False
-        note(text, dim=dim)
+        if self._bar is not None:
+            self._bar.console.print(text, style="dim" if dim else None, markup=False, highlight=False, soft_wrap=True)
+        else:
+            note(text, dim=dim)
 
 
 _EXPLAINED = {State.QUEUED, State.PAUSED, State.RECOVERING}

@@ -100,7 +100,8 @@ class Lab:
     def client_home(self, host: Any) -> Path:
         """The client's folder on a host, seen from here; with /home of its own root file system."""
         core_id = (self.home.path / "core_id").read_text().strip()
-        return Path(host.root) / "home" / host.user / ".monkey-client" / core_id
+        clients = Path(host.root) / "home" / host.user / ".monkey-client"
+        return next(iter(sorted(clients.glob(f"{core_id}-*"))), clients / core_id)
 
     def processes_of_jobs(self, host: Any) -> list[tuple[int, str]]:
         """What runs on a host below its client's attempts, by its /proc: keepers, commands and whatever they left."""

@@ -79,7 +79,9 @@ class SshProvider(Provider):
     def hosts(self) -> list[HostEntry]:
         """The machines of `hosts`, in that order."""
         settings = self.settings
-        client_home = settings.client_home or f"~/.monkey-client/{core_id(self.home)}"
+        # One folder per entry: one machine may stand in two providers, and machines may share a home folder (NFS). Two
+        # streams of one journal would each acknowledge the other's events.
+        own = f"~/.monkey-client/{core_id(self.home)}-{self.name}"
         entries = []
         for text in settings.hosts:
             entry = parse_host(text)
@@ -88,7 +90,7 @@ class SshProvider(Provider):
                 replace(
                     entry,
                     slots=slots,
-                    client_home=client_home,
+                    client_home=settings.client_home or f"{own}-{entry.name}",
                     key_file=settings.key_file,
                     known_hosts=self.home.known_hosts,
                 )

@@ -52,15 +52,24 @@ def test_local_is_there_without_a_file(book, home):
     assert not home.providers.exists()
 
 
+def test_a_machine_that_two_providers_name_has_a_client_for_each(book, home):
+    # One journal read by two streams: each would acknowledge events that only the other knows what to do with.
+    book.add("lab", "ssh", hosts=["gpu1", "gpu2"])
+    book.add("far", "ssh", hosts=["gpu1"])
+    homes = [host.client_home for name in ("lab", "far") for host in book.get(name).hosts()]
+    assert len(set(homes)) == 3
+    assert all(one.startswith(f"~/.monkey-client/{core_id(home)}-") for one in homes)
+
+
 def test_what_is_added_comes_back(book, home, key):
     book.add("lab", "ssh", hosts=["ada@10.0.0.2:22", "gpu1", "[fd00::1]:2222"], key_file=key, slots=2)
     other = ProviderBook(home)
     assert other.names() == ["local", "lab"]
-    client_home = f"~/.monkey-client/{core_id(home)}"
+    client_home = f"~/.monkey-client/{core_id(home)}-lab"
     assert other.get("lab").hosts() == [
-        HostEntry("10.0.0.2", "10.0.0.2", "ada", 22, 2, client_home),
-        HostEntry("gpu1", "gpu1", None, None, 2, client_home),
-        HostEntry("fd00--1-2222", "fd00::1", None, 2222, 2, client_home),
+        HostEntry("10.0.0.2", "10.0.0.2", "ada", 22, 2, f"{client_home}-10.0.0.2"),
+        HostEntry("gpu1", "gpu1", None, None, 2, f"{client_home}-gpu1"),
+        HostEntry("fd00--1-2222", "fd00::1", None, 2222, 2, f"{client_home}-fd00--1-2222"),
     ]
     assert yaml.safe_load(home.providers.read_text()) == {
         "providers": [

@@ -155,7 +155,7 @@ def _shown(provider: dict[str, Any], as_json: bool) -> int:
 @command(short_help="Take a provider out of providers.yml.")
 @click.argument("name", shell_complete=complete_providers)
 def remove(name: str) -> None:
-    """Take a provider out of providers.yml. Its machines are left as they are.
+    """Take a provider out of providers.yml, and Monkey's client off its machines. Refused while jobs are there.
 
     \b
     Examples:

@@ -53,8 +53,9 @@ def run(
     Options stand before COMMAND; from its first word on everything belongs to COMMAND, byte for byte. It may come from
     `command` of job.yml instead. What job.yml says can be overridden by the options.
 
-    The exit code is that of COMMAND; 1 when it never got one (setup failed, cancelled, timed out, lost), 2 when
-    nothing was started, 130 after Ctrl-C: the job is then left running.
+    The exit code is that of COMMAND (128 + N when signal N ended it, as after its time limit or a cancel); 1 when it
+    never got one (setup failed, cancelled before it ran, lost), 2 when nothing was started, 130 after Ctrl-C: the job
+    is then left running.
 
     \b
     Examples:

@@ -48,9 +48,13 @@ class Lab:
         """What ``monkey ARGS --json`` prints."""
         return json.loads(self.monkey(*args, "--json", cwd=cwd).stdout)
 
-    def last_job(self) -> Json:
-        """The newest job."""
-        return dict(self.json("list", "jobs", "-n", "1")[-1])
+    def sent_last(self) -> Json:
+        """What went to the host for the newest job; recorded when its playbook run is over: maybe after a short job."""
+        deadline = time.monotonic() + 20
+        while (sent := self.json("list", "jobs", "-n", "1")[-1]["sent"]) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        return dict(sent)
 
     def host_names(self) -> list[str]:
         """The hosts' names in the provider, in order."""

@@ -66,20 +66,20 @@ def test_unchanged_code_and_data_are_not_sent_again(lab: Any, project: Any) -> N
     first = lab.monkey(*run, cwd=folder)
     assert first.stdout == "2000\n"
     assert _sent(first.stderr) is not None
-    assert lab.last_job()["sent"]["files"] == len(files)
+    assert lab.sent_last()["files"] == len(files)
 
     plan = json.loads(lab.monkey("run", "--dry-run", "--json", *run[1:], cwd=folder).stdout)
     assert plan["send"] == {"files": 0, "bytes": 0} and plan["upload"] == {"files": 0, "bytes": 0}
     again = lab.monkey(*run, cwd=folder)
     assert again.stdout == "2000\n"
     assert _sent(again.stderr) is None  # nothing to the main node
-    assert lab.last_job()["sent"] == {"files": 0, "bytes": 0}  # and nothing to the host
+    assert lab.sent_last() == {"files": 0, "bytes": 0}  # and nothing to the host
 
     (folder / "part0.py").write_text("# changed\n")
     changed = lab.monkey(*run, cwd=folder)
     assert _sent(changed.stderr) == "1 file, 10 bytes"
-    assert lab.last_job()["sent"] == {"files": 1, "bytes": 10}
+    assert lab.sent_last() == {"files": 1, "bytes": 10}
 
     (folder / "data" / "b.csv").write_text("3,4\n")
     lab.monkey(*run, cwd=folder)
-    assert lab.last_job()["sent"] == {"files": 1, "bytes": 4}
+    assert lab.sent_last() == {"files": 1, "bytes": 4}

@@ -80,6 +80,7 @@ def test_code(place: _Place) -> None:
 
 
 def test_environment(place: _Place) -> None:
+    """Also that module monkey.runner.environment keeps what it makes below the client's folder."""
     place.run("environment")
     (python,) = (place.client / "envs").glob("pip-*/bin/python")
     outside = [python, "-c", "import sys; sys.exit(sys.prefix == sys.base_prefix)"]

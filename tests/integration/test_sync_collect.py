@@ -428,3 +428,55 @@ def test_one_unprivileged_user_becomes_another(ground: Ground, fresh_host: Host)
     assert files_below(ground.top / "results" / JUID) == {"log": b"hello\n", "output/r.bin": content}
     left = fresh_host.ssh(["sh", "-c", "ls -d /tmp/monkey-* /var/tmp/monkey-*"], check=False).stdout
     assert left == ""
+
+
+_REWRITE = """
+import os, sys, time
+folder, by_rename = sys.argv[1], sys.argv[2] == "rename"
+number = 0
+while True:
+    number += 1
+    path = os.path.join(folder, "replaced" if by_rename else "rewritten")
+    with open(path + ".new" if by_rename else path, "w") as file:
+        file.write("%d\\n" % number * 1000)
+    if by_rename:
+        os.rename(path + ".new", path)
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def busy_files(ground: Ground) -> Iterator[Path]:
+    """A persisted folder where processes write two files again and again, in place and by rename."""
+    output = ground.attempt() / "work" / "output"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", _REWRITE, str(output), how]) for how in ("in-place", "rename")
+    ]
+    try:
+        while not ((output / "rewritten").exists() and (output / "replaced").exists()):
+            time.sleep(0.01)
+        yield output
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.wait()
+
+
+def test_files_that_the_job_rewrites_all_the_time_come_back_whole(ground: Ground, busy_files: Path) -> None:
+    task = ground.collect(dest=str(ground.top / "results"))
+    numbers: dict[str, list[int]] = {"rewritten": [], "replaced": []}
+    # What a run that was cut off has left.
+    left = busy_files.parents[1] / "collect"
+    left.mkdir()
+    (left / "leftover").write_text("x")
+    for _turn in range(2):
+        (found,) = ground.play([task])
+        (out, _none) = found["attempts"][0]["persist"]
+        assert [skip for skip in out["skipped"] if skip["path"] != "replaced.new"] == []
+        got = files_below(ground.top / "results" / JUID)
+        for name, seen in numbers.items():
+            lines = got[f"output/{name}"].decode().splitlines()
+            assert len(lines) == 1000 and len(set(lines)) == 1, f"{name} is not what was written at one moment"
+            seen.append(int(lines[0]))
+        assert not left.exists(), "the copies are gone, and those of a run that was cut off"
+    assert all(first < second for first, second in numbers.values()), "the second collect brings newer content"

@@ -73,7 +73,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             if self._task.check_mode:
                 fetched = sum(size for size, _where in lacking.values())
                 break
-            changed = self._fetch(fs, lacking)
+            changed = self._fetch(fs, lacking, any(have is not None and have["staged"] for have in found))
             fetched += sum(size for sha, (size, _where) in lacking.items() if sha not in changed)
             if not changed:
                 break
@@ -125,8 +125,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             materialise(fs, tree, folder, beneath=dest)
         return True
 
-    def _fetch(self, fs: MonkeyFS, lacking: Wanted) -> set[str]:
-        """Fetches what it can: the blobs that have changed on the host since they were seen."""
+    def _fetch(self, fs: MonkeyFS, lacking: Wanted, staged: bool) -> set[str]:
+        """Fetches what it can: the blobs that have changed on the host since they were seen.
+
+        The last request also has the copies removed that the host may have made of them.
+        """
         changed: set[str] = set()
         single = {sha for sha, (size, _where) in lacking.items() if size > _PACK_BYTES}
         for sha in single:
@@ -137,10 +140,15 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             except MonkeyFSError:
                 changed.add(sha)
         small = {sha: size for sha, (size, _where) in lacking.items() if sha not in single}
-        for shas in packs.group(small, _PACK_BYTES):
+        groups = packs.group(small, _PACK_BYTES)
+        if staged and not groups:
+            self._ask({"op": "unstage"})
+        for number, shas in enumerate(groups):
             items = [[sha, small[sha], lacking[sha][1]] for sha in shas]
             needed = sum(small[sha] for sha in shas)
-            reply = self._ask({"op": "pack", "folder": self._folder(), "items": items, "needed_bytes": needed})
+            last = staged and number == len(groups) - 1
+            request = {"op": "pack", "folder": self._folder(), "items": items, "needed_bytes": needed, "last": last}
+            reply = self._ask(request)
             path = self._fetch_output(fs, reply)
             try:
                 with open(path, "rb") as stream:
@@ -210,10 +218,14 @@ def _lacking(fs: MonkeyFS, attempts: list[dict[str, Any]], found: list[dict[str,
         if have is None:
             continue
         name = f"{asked['juid']}.{asked['attempt']}"
+        staged = set(have["staged"])
         for item, part in zip(asked["persist"], have["persist"], strict=True):
             for entry in check(part["tree"])["entries"]:
                 if entry["type"] == "file":
-                    wanted[entry["sha256"]] = (entry["size"], f"{name}/work/{item['path']}/{entry['path']}")
+                    sha = entry["sha256"]
+                    place = f"collect/{sha}" if sha in staged else f"work/{item['path']}/{entry['path']}"
+                    if sha not in wanted or sha in staged:
+                        wanted[sha] = (entry["size"], f"{name}/{place}")
         if have["log"] is not None:
             wanted[check_sha(have["log"]["sha256"])] = (int(have["log"]["size"]), f"{name}/log")
     missing = fs.missing({sha: size for sha, (size, _where) in wanted.items()})

@@ -27,17 +27,18 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         """Read, check, and return what the roles take."""
         super().run(tmp, task_vars)
         _unused, args = self.validate_argument_spec(
-            argument_spec={"folder": {"type": "path", "required": True}, "juid": {"type": "str"}}
+            argument_spec={"folder": {"type": "path"}, "juid": {"type": "str"}}
         )
         # task_vars are not templated yet, and json leaves no mark on text that would have it templated later.
         given = {key: value for key, value in (task_vars or {}).items() if key in job_spec.JOB_KEYS}
         keys = json.loads(json.dumps(given, default=str))
-        folder = self._loader.path_dwim(args["folder"])
+        # Not $PWD, which only a shell keeps right.
+        folder = str(Path(args["folder"] or ".").absolute())
         try:
             for name, near in job_spec.slips(load_extra_vars(self._loader)):
                 raise job_spec.JobSpecError(f"{name}: unknown key; did you mean {near}?")
             job = job_spec.read(keys, args["juid"] or _new_juid())
-            return {"changed": False, "juid": job["attempt"]["juid"], **_found(job, folder)}
+            return {"changed": False, "folder": folder, "juid": job["attempt"]["juid"], **_found(job, folder)}
         except job_spec.JobSpecError as error:
             raise AnsibleActionFail(str(error)) from error
 

@@ -126,7 +126,7 @@ def _command(command: Any) -> list[str]:
         try:
             command = shlex.split(command)
         except ValueError as error:
-            raise JobSpecError("command: cannot be split as a shell would: %s" % str(error).lower())
+            raise JobSpecError("command: cannot be split as a shell would: %s" % str(error).lower()) from None
     if not isinstance(command, list) or not command or not command[0]:
         raise JobSpecError("command: expected a list of words, or a line as for a shell")
     return [_text("command", word) for word in command]
@@ -192,15 +192,14 @@ def _items(key: str, entries: Any) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     for number, entry in enumerate(part for part in entries or [] if part is not None):
         place = "%s[%d]" % (key, number)
-        if isinstance(entry, str) and key == "persist":
-            entry = {"path": entry}
-        if not isinstance(entry, dict):
+        item = {"path": entry} if isinstance(entry, str) and key == "persist" else entry
+        if not isinstance(item, dict):
             raise JobSpecError("%s: expected name and path, found %r" % (place, entry))
-        _known(key, entry, place)
-        if entry.get("ignore") or entry.get("type", "copy") not in ("copy", None):
+        _known(key, item, place)
+        if item.get("ignore") or item.get("type", "copy") not in ("copy", None):
             raise JobSpecError("%s: run_job knows neither ignore nor mount" % place)
-        path = _path("%s.path" % place, entry.get("path") or (entry.get("name") if key == "persist" else None))
-        name = entry.get("name") or re.sub(r"[^A-Za-z0-9._-]+", "-", path)[-64:].lstrip(".-")
+        path = _path("%s.path" % place, item.get("path") or (item.get("name") if key == "persist" else None))
+        name = item.get("name") or re.sub(r"[^A-Za-z0-9._-]+", "-", path)[-64:].lstrip(".-")
         items.append({"name": _name("%s.name" % place, name), "path": path})
     names = [item["name"] for item in items]
     for name in names:
@@ -252,7 +251,7 @@ def _read(key: str, parse: Callable[[object], Any], value: object) -> Any:
     try:
         return None if value is None else parse(value)
     except ValueError as error:
-        raise JobSpecError("%s: found %r, %s" % (key, value, error))
+        raise JobSpecError("%s: found %r, %s" % (key, value, error)) from None
 
 
 def below(folder: str, path: str, key: str) -> str:

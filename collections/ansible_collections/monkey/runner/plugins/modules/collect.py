@@ -13,8 +13,10 @@ description:
   - Takes the persisted folders of attempts, ended or running, into the content-addressed store of the control machine.
     Content that the store has already is not fetched again.
   - A folder that the job has not made is an empty tree.
-  - A running job is not disturbed. A file that changes while it is read is tried again; one that keeps changing is left
-    out and named in C(skipped), and so are sockets, pipes, and links that leave the folder.
+  - A running job is not disturbed. Files that it has just changed are copied beside its working folder until they are
+    fetched (at most 512 MB, or a quarter of the free space), so that what arrives is what the file was at one moment.
+  - A file that changes while it is read is tried again; one that keeps changing is left out and named in C(skipped),
+    and so are sockets, pipes, and links that leave the folder.
 extends_documentation_fragment:
   - monkey.runner.client_home
   - monkey.runner.monkeyfs
@@ -112,8 +114,9 @@ from ..module_utils.monkeyfs.errors import MonkeyFSError
 
 
 def scan_all(module, with_logs):
-    """The trees of all attempts, and what their logs hold so far."""
+    """The trees of all attempts, and what their logs hold so far; `staged` are hashes of files that were copied."""
     found = []
+    room = None
     for wanted in module.params["attempts"]:
         attempt = harvest.Attempt(module.params["home"], wanted["juid"], wanted["attempt"])
         if not attempt.exists():
@@ -121,11 +124,25 @@ def scan_all(module, with_logs):
             continue
         caches = attempt.load_caches()
         before = {path: dict(cache) for path, cache in caches.items()}
-        persist = [attempt.persisted(item["path"], caches) for item in wanted["persist"]]
+        staging = None
+        if not module.check_mode:
+            attempt.unstage()
+            if not attempt.ended():
+                room = room or harvest.staging.Room(attempt.folder)
+                staging = attempt.stage(room)
+        read = staging.read if staging else None
+        persist = [attempt.persisted(item["path"], caches, read) for item in wanted["persist"]]
         if caches != before and not module.check_mode:
             attempt.save_caches(caches)
-        found.append({"persist": persist, "log": attempt.log() if with_logs else None})
+        log = attempt.log() if with_logs else None
+        found.append({"persist": persist, "log": log, "staged": sorted(staging.held) if staging else []})
     return found
+
+
+def unstage(module):
+    """Removes the copies that a scan has made."""
+    for wanted in module.params["attempts"]:
+        harvest.Attempt(module.params["home"], wanted["juid"], wanted["attempt"]).unstage()
 
 
 def open_output(folder):
@@ -199,7 +216,13 @@ def answer(module):
     if operation == "scan":
         return {"attempts": scan_all(module, request["logs"])}
     if operation in ("pack", "part"):
-        return write_output(module, request)
+        result = write_output(module, request)
+        if request.get("last"):
+            unstage(module)
+        return result
+    if operation == "unstage":
+        unstage(module)
+        return {}
     if operation == "read":
         return read_output(request)
     if operation == "drop":

@@ -16,9 +16,10 @@ description:
   - Nothing is done on the host.
 options:
   folder:
-    description: Folder on the control machine that paths of the job are in.
+    description:
+      - Folder on the control machine that paths of the job are in. A relative one starts from the working folder of
+        ansible-playbook. Omitted, it is that folder itself.
     type: path
-    required: true
   juid:
     description: Name of the job. Omitted, one is made from date and time.
     type: str
@@ -59,6 +60,10 @@ juid:
   returned: success
   type: str
   sample: 26-11-21-101533042
+folder:
+  description: The folder that paths of the job are in.
+  returned: success
+  type: str
 attempt:
   description: The attempt, as M(monkey.runner.launch) takes it, without C(code), C(data) and C(environment).
   returned: success
@@ -94,7 +99,7 @@ from ansible.module_utils.basic import AnsibleModule
 def main() -> None:
     """Entry point; reached only when the action plugin was passed by."""
     module = AnsibleModule(
-        argument_spec={"folder": {"type": "path", "required": True}, "juid": {"type": "str"}},
+        argument_spec={"folder": {"type": "path"}, "juid": {"type": "str"}},
         supports_check_mode=True,
     )
     module.fail_json(msg="this module works through its action plugin: call it as monkey.runner.job in a task")

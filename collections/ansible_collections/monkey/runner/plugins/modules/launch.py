@@ -94,7 +94,7 @@ def _shown(spec: dict) -> dict:
     """A spec as it may be seen: what a variable holds may be a secret of the user's."""
     if not isinstance(spec.get("env"), dict):
         return spec
-    return dict(spec, env={name: "…" for name in spec["env"]})
+    return dict(spec, env=dict.fromkeys(spec["env"], "…"))
 
 
 def _diff(specs: list, accepted: list) -> dict:

@@ -183,10 +183,8 @@ class Attempt:
         """Remove what a finished attempt left; its name stays, so that it can never be launched again."""
         touch(self.path("removed"), durable=True)
         for name in os.listdir(self.folder):
-            if name in ("work", "tmp"):
+            if name not in ("removed", "exit.json", "journalled"):
                 remove(self.path(name))
-            elif name not in ("removed", "exit.json", "journalled"):
-                os.unlink(self.path(name))
 
 
 def _lease(seconds: float) -> Dict[str, Any]:

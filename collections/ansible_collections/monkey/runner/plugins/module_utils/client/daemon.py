@@ -140,10 +140,13 @@ class Daemon:
 
     def refresh(self, attempt: Attempt) -> None:
         """Journal what the files of an attempt tell and the journal does not."""
+        # Looked at before the report: an end that comes between the two is not in it, and the keeper's own end, which
+        # calls us again, must still find the attempt here.
+        over = attempt.exit() is not None
         fresh = self._reporter.report(attempt)
         if attempt.has("command.json"):
             self._starting.discard(attempt.key)
-        if attempt.exit() is not None:
+        if over:
             self._starting.discard(attempt.key)
             self._leases.pop(attempt.key, None)
             self.keepers.drop(attempt.key)

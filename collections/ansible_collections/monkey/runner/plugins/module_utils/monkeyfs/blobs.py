@@ -87,7 +87,7 @@ class Batch:
                 if size is not None and written > size:
                     raise MonkeyFSError("blob %s is longer than announced (%d bytes)" % (sha, size))
                 digest.update(chunk)
-                _write_all(fd, chunk)
+                write_all(fd, chunk)
             found = digest.hexdigest()
             if size is not None and written != size:
                 raise MonkeyFSError("blob %s is shorter than announced (%d of %d bytes)" % (sha, written, size))
@@ -234,7 +234,7 @@ class MonkeyFS:
             return name
         fd, path = self.tmp_file()
         try:
-            _write_all(fd, content)
+            write_all(fd, content)
             os.fchmod(fd, 0o444)
             os.fsync(fd)
             _make(os.path.dirname(final))
@@ -307,7 +307,8 @@ def _holds(path: str, content: bytes) -> bool:
         return False
 
 
-def _write_all(fd: int, content: bytes) -> None:
+def write_all(fd: int, content: bytes) -> None:
+    """Writes all of `content`, however little one call takes. Raises OSError."""
     view = memoryview(content)
     while view:
         view = view[os.write(fd, view):]

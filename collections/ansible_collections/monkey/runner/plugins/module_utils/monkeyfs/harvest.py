@@ -10,12 +10,12 @@ import os
 import tempfile
 from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
-from . import packs
+from . import packs, staging
 from .blobs import chunks_of, open_regular
 from .entries import check_path
 from .errors import MonkeyFSError, check_sha
 from .folders import open_beneath, open_top
-from .scanning import hash_regular, scan
+from .scanning import Read, hash_regular, scan
 
 _CACHE = "collect.json"
 
@@ -33,10 +33,23 @@ class Attempt:
         """Whether the host knows this attempt."""
         return os.path.isdir(self.folder)
 
-    def persisted(self, path: str, caches: Dict[str, Any]) -> Dict[str, Any]:
+    def ended(self) -> bool:
+        """Whether nothing will change its files any more."""
+        return os.path.lexists(os.path.join(self.folder, "exit.json"))
+
+    def stage(self, room: staging.Room) -> staging.Staging:
+        """Where files that change while they are collected are copied to."""
+        return staging.Staging(self.folder, room)
+
+    def unstage(self) -> None:
+        """Removes such copies, also those that a collect left which was cut off. Raises OSError."""
+        staging.clear(self.folder)
+
+    def persisted(self, path: str, caches: Dict[str, Any], read: Optional[Read] = None) -> Dict[str, Any]:
         """{"tree", "skipped"} of the persisted folder `path`; an empty tree when the job has not made it.
 
-        `skipped` lists [path, why] of what cannot be taken. Raises MonkeyFSError when it is no folder.
+        `skipped` lists [path, why] of what cannot be taken; `read` is for `scan`. Raises MonkeyFSError when it is no
+        folder.
         """
         check_path(path)
         skipped: List[Tuple[str, str]] = []
@@ -47,6 +60,7 @@ class Attempt:
                 cache=cache,
                 problem=lambda where, why: skipped.append((where, why)),
                 beneath=self.folder,
+                read=read,
             )
         except FileNotFoundError:
             tree = {"entries": []}

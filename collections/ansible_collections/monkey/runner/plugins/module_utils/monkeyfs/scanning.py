@@ -16,6 +16,8 @@ from .folders import MAX_DEPTH, PathLike, child, open_beneath, open_top, parts_b
 Skip = Callable[[str, bool], bool]
 Problem = Callable[[str, str], None]
 Cache = MutableMapping[str, List[Any]]
+# (name, descriptor of its folder, status) -> (sha256, status of what was read)
+Read = Callable[[bytes, int, os.stat_result], Tuple[str, os.stat_result]]
 
 _TRIES = 3
 _RETRY_S = 0.05
@@ -59,9 +61,17 @@ def hash_regular(raw: bytes, dir_fd: Optional[int] = None, prefix_ok: bool = Fal
 
 
 class _Scan:
-    def __init__(self, top: str, skip: Optional[Skip], cache: Optional[Cache], problem: Optional[Problem]) -> None:
+    def __init__(
+        self,
+        top: str,
+        skip: Optional[Skip],
+        cache: Optional[Cache],
+        problem: Optional[Problem],
+        read: Optional[Read],
+    ) -> None:
         self.top = top
         self.skip = skip
+        self.read = read or (lambda raw, fd, _status: hash_regular(raw, fd, prefix_ok=problem is not None))
         self.old: Cache = {} if cache is None else cache
         self.new: Dict[str, List[Any]] = {}
         self.problem = problem
@@ -138,7 +148,7 @@ class _Scan:
         else:
             started_ns = time.time_ns()
             try:
-                sha, status = hash_regular(raw, fd, prefix_ok=self.problem is not None)
+                sha, status = self.read(raw, fd, status)
             except MonkeyFSError as error:
                 return self.refuse(path, str(error))
             size = status.st_size
@@ -165,12 +175,14 @@ def scan(
     cache: Optional[Cache] = None,
     problem: Optional[Problem] = None,
     beneath: Optional[PathLike] = None,
+    read: Optional[Read] = None,
 ) -> Tuple[Tree, Dict[str, str]]:
     """The tree of `folder`, and {sha256: absolute path} of its files.
 
     `skip(path, is_folder)` leaves an entry out; a folder left out is not entered. `cache` maps a path to
     [size, mtime_ns, inode, ctime_ns, sha256]: a file with the same stamp is not read again; it is brought up to date in
-    place. With `beneath`, no link on the way from there to `folder` is followed.
+    place. With `beneath`, no link on the way from there to `folder` is followed. `read` reads files in place of
+    `hash_regular`, and raises what that does.
 
     Refused with a MonkeyFSError that names the path: links that leave the folder, sockets, pipes and devices, names
     that are not UTF-8, files that cannot be read or keep changing. With `problem(path, why)` these are told and left
@@ -185,7 +197,7 @@ def scan(
             fd = open_beneath(top_fd, parts_beneath(folder, beneath))
         finally:
             os.close(top_fd)
-    walk = _Scan(top, skip, cache, problem)
+    walk = _Scan(top, skip, cache, problem, read)
     try:
         walk.folder(fd, "", 0)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any
 
@@ -50,6 +51,12 @@ def make_app(core: Core) -> FastAPI:
     @app.exception_handler(StoreFullError)
     async def full(_request: Request, error: StoreFullError) -> Response:
         return problem(507, "disk", str(error))
+
+    @app.exception_handler(OSError)
+    async def disk(_request: Request, error: OSError) -> Response:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise error
+        return problem(507, "disk", f"the main node's disk is full: free some space for {core.home.root}")
 
     @app.get("/v1/status")
     async def status() -> dict[str, Any]:

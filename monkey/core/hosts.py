@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +25,8 @@ log = logging.getLogger("monkey.hosts")
 
 _RETRY_FIRST_S = 5.0
 _RETRY_LONGEST_S = 120.0
+# Python's words for a program that is not there: the client's folder was removed, or the machine was made anew.
+_CLIENT_GONE = re.compile(r"can't open file '[^']*monkey-client\.pyz'.*No such file or directory")
 HOLDING = (State.DISPATCHING, State.RUNNING, State.PAUSED)
 
 
@@ -184,11 +189,18 @@ class HostBoard:
                 core_id=self._core_id,
                 version=__version__,
                 listener=self.listener,
-                explain=lambda words: classify_unreachable(words, host.entry),
+                explain=lambda words: self.explain(host, words),
             )
             host.stream.start()
         elif host.stream is not None:
             host.stream.retry_now()
+
+    def explain(self, host: LiveHost, words: str) -> str:
+        """What the last words of a host's connection mean; a client that is gone is brought again by the next wave."""
+        if _CLIENT_GONE.search(words):
+            self.record(host, installed=False, trees=set())
+            return f"{host.entry} has no client any more: it comes with the next job"
+        return classify_unreachable(words, host.entry)
 
     def connect_all(self) -> None:
         """Reattach to every host that has the client."""
@@ -228,7 +240,10 @@ class HostBoard:
             if host is None:
                 continue
             facts = facts_in(outcome)
-            if facts:
+            if facts and facts.get("disk_free_mb") == 0:
+                # Not a megabyte: neither client nor code would fit.
+                host.failed(classify_unreachable(os.strerror(errno.ENOSPC), entry))
+            elif facts:
                 host.answered()
                 self.record(host, facts=facts)
             else:

@@ -56,7 +56,9 @@ stay("first")
 def test_no_process_of_a_cancelled_job_survives(lab: Any, project: Any) -> None:
     folder = project({"stubborn.py": STUBBORN})
     # On a host and here at once: both take the whole grace period.
-    juids = {where: lab.start(folder, "-p", where, "--cpus", "0.1", "python3", "stubborn.py") for where in ("lab", "local")}
+    juids = {
+        where: lab.start(folder, "-p", where, "--cpus", "0.1", "python3", "stubborn.py") for where in ("lab", "local")
+    }
     for juid in juids.values():
         lab.log_says(juid, "all are there")
     host = lab.host_of(lab.job(juids["lab"]))

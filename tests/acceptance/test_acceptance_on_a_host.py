@@ -17,7 +17,7 @@ import pytest
 
 pytestmark = pytest.mark.hosts
 
-PROBE = r'''
+PROBE = r"""
 import json, os, sys, time
 what = sys.argv[1]
 go = "go"
@@ -68,12 +68,12 @@ elif what == "own":
     print("changed", flush=True)
     wait()
     print(open("probe.py").read(), open("left-by").read())
-'''
+"""
 
 ARGS = [
     "two words",
     "",
-    "it's \"quoted\" `and` \\ ticked",
+    'it\'s "quoted" `and` \\ ticked',
     "line one\nline two\n",
     "$(touch /tmp/pwned) $HOME ${HOME} ; | & > <",
     "{{ 7 * 7 }} {% raw %} {# no #}",
@@ -83,7 +83,7 @@ ARGS = [
     "snowman ☃ and 🐒",
     "tab\tand \x01 control \x7f",
     "!unsafe *glob* ?[a-z] ~",
-    "'{{ lookup(\"pipe\", \"id\") }}'",
+    '\'{{ lookup("pipe", "id") }}\'',
     "x" * 100_000,
 ]
 TRICKY = "{{ ansible_user }}\n$(id) 'a' \"b\" 🐒"
@@ -138,7 +138,9 @@ def jobs(lab: Any, folder: Path) -> dict[str, str]:
         "look2": lab.start(folder, *p, *probe, "look"),
         "exit": lab.start(folder, *p, *probe, "exit", "7"),
         "missing": lab.start(folder, *p, "no-such-command-here"),
-        "limit": lab.start(folder, *p, "--time-limit", "1", "sh", "-c", "trap '' TERM; echo begun; while :; do sleep 1; done"),
+        "limit": lab.start(
+            folder, *p, "--time-limit", "1", "sh", "-c", "trap '' TERM; echo begun; while :; do sleep 1; done"
+        ),
         "tick": lab.start(folder, *p, *probe, "tick"),
         "own-a": lab.start(folder, *p, *probe, "own", "a"),
         "own-b": lab.start(folder, *p, *probe, "own", "b"),
@@ -222,7 +224,9 @@ def test_a_failing_setup_line_is_shown(lab: Any, jobs: dict[str, str]) -> None:
     job = lab.end(jobs["setup"])
     assert (job["state"], job["exit_code"]) == ("FAILED_SETUP", None)
     said = lab.logs(jobs["setup"])
-    assert "preparing" in said and "no-such-program" in said and "not reached" not in said.replace("echo not reached", "")
+    assert (
+        "preparing" in said and "no-such-program" in said and "not reached" not in said.replace("echo not reached", "")
+    )
     assert "no-such-program" in job["message"]
 
 
@@ -264,9 +268,7 @@ def test_pause_and_resume(lab: Any, jobs: dict[str, str], go: Any) -> None:
     assert numbers == list(range(len(numbers)))  # nothing lost, nothing twice
 
 
-def test_output_and_logs_while_it_runs(
-    lab: Any, jobs: dict[str, str], go: Any, tmp_path: Path, ended: Any
-) -> None:
+def test_output_and_logs_while_it_runs(lab: Any, jobs: dict[str, str], go: Any, tmp_path: Path, ended: Any) -> None:
     juid = jobs["persist"]
     lab.log_says(juid, "first is written")
     follower = ended(lab.popen("logs", "-f", juid, cwd=tmp_path))
@@ -291,7 +293,9 @@ def test_output_and_logs_while_it_runs(
 def test_run_passes_the_exit_code_and_ctrl_c_leaves_the_job_running(lab: Any, project: Any, ended: Any) -> None:
     folder = project({"a.sh": "echo out; echo err >&2; exit 7\n"})
     passed = ended(lab.popen("run", "-p", "lab", "--cpus", "0.1", "sh", "a.sh", cwd=folder))
-    left = ended(lab.popen("run", "-p", "lab", "--cpus", "0.1", "sh", "-c", "echo begun; sleep 3; echo done", cwd=folder))
+    left = ended(
+        lab.popen("run", "-p", "lab", "--cpus", "0.1", "sh", "-c", "echo begun; sleep 3; echo done", cwd=folder)
+    )
     assert left.stdout is not None and left.stdout.readline() == b"begun\n"
     left.send_signal(2)
     out, err = left.communicate(timeout=20)

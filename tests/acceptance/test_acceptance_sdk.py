@@ -68,7 +68,8 @@ def test_bad_input_is_an_exception_and_hands_in_nothing(lab: Any, project: Any) 
     folder = project({"a.py": ""})
     script = (
         "from monkeycli import MonkeyCLI, UsageProblem\n"
-        "for words in ({'command': \"sh 'open\"}, {'command': 'x', 'provider': 'lob'}, {'command': 'x', 'cpu': 2}, {}):\n"
+        "bad = {'command': \"sh 'open\"}, {'command': 'x', 'provider': 'lob'}, {'command': 'x', 'cpu': 2}, {}\n"
+        "for words in bad:\n"
         "    try:\n        MonkeyCLI().run(**words)\n    except UsageProblem as problem:\n        print(problem)\n"
     )
     before = lab.json("list", "jobs")

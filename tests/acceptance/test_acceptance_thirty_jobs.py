@@ -72,12 +72,12 @@ def test_unchanged_code_and_data_are_not_sent_again(lab: Any, project: Any) -> N
     assert plan["send"] == {"files": 0, "bytes": 0} and plan["upload"] == {"files": 0, "bytes": 0}
     again = lab.monkey(*run, cwd=folder)
     assert again.stdout == "2000\n"
-    assert _sent(again.stderr) is None  # nothing to the main node
-    assert lab.sent_last() == {"files": 0, "bytes": 0}  # and nothing to the host
+    assert _sent(again.stderr) == "0 B: nothing changed"  # to the main node
+    assert lab.sent_last() == {"files": 0, "bytes": 0}  # to the host
 
     (folder / "part0.py").write_text("# changed\n")
     changed = lab.monkey(*run, cwd=folder)
-    assert _sent(changed.stderr) == "1 file, 10 bytes"
+    assert _sent(changed.stderr) == "1 file, 10 B"
     assert lab.sent_last() == {"files": 1, "bytes": 10}
 
     (folder / "data" / "b.csv").write_text("3,4\n")

@@ -29,6 +29,7 @@ def _kept(home: Any) -> dict[str, bytes]:
     """What bad input must not change."""
     names = ("providers.yml", "known_hosts")
     found = {name: (home.path / name).read_bytes() for name in names if (home.path / name).exists()}
+    found = {name: text for name, text in found.items() if text not in {b"", b"providers: []\n"}}  # files with nothing
     inventories = home.path / "inventory"
     return found | {str(path): path.read_bytes() for path in inventories.glob("lab*") if path.is_file()}
 
@@ -73,12 +74,18 @@ def test_hosts_that_cannot_be_added_say_why(monkey_home: Any, fresh_host: Any, t
     assert names == ["local"]
 
 
-def test_a_host_whose_key_has_changed_is_refused_and_jobs_there_are_kept(monkey_home: Any, fresh_host: Any) -> None:
+def test_a_host_whose_key_has_changed_is_refused_and_jobs_there_are_kept(
+    monkey_home: Any, fresh_host: Any, tmp_path: Path
+) -> None:
     assert _add(monkey_home, fresh_host).returncode == 0
     before = _kept(monkey_home)
     pinned = fresh_host.host_key
     again = "rm /etc/ssh/ssh_host_*; ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key"
-    fresh_host.ssh(["sh", "-c", f"{again}; systemctl restart ssh"], user="root")
+    fresh_host.ssh(["sh", "-c", again], user="root")
+    new = " ".join((fresh_host.root / "etc/ssh/ssh_host_ed25519_key.pub").read_text().split()[:2])
+    fresh_host.known_hosts.write_text(f"{fresh_host.address} {new}\n")
+    fresh_host.kill()  # connections that stand were made with the old key
+    fresh_host.power_on()
 
     _refused(_add(monkey_home, fresh_host, name="lab2"), _machine(fresh_host), "host key", "has changed")
     assert _kept(monkey_home) == before
@@ -87,7 +94,9 @@ def test_a_host_whose_key_has_changed_is_refused_and_jobs_there_are_kept(monkey_
     assert "has changed" in json.loads(checked.stdout)["hosts"][0]["message"]
     assert pinned.split()[1] in (monkey_home.path / "known_hosts").read_text()
     # A job for it waits and says why; it is not failed, and nothing of it goes to the other machine.
-    juid = monkey_home.monkey("run", "-d", "-p", "lab", "true", check=True).stdout.strip()
+    folder = tmp_path / "code"
+    folder.mkdir()
+    juid = monkey_home.monkey("run", "-d", "-p", "lab", "true", cwd=folder, check=True).stdout.strip()
     for _ in range(50):
         job = json.loads(monkey_home.monkey("info", "job", juid, "--json", check=True).stdout)
         if "has changed" in job["message"]:
@@ -96,14 +105,18 @@ def test_a_host_whose_key_has_changed_is_refused_and_jobs_there_are_kept(monkey_
     monkey_home.monkey("kill", "job", juid, check=True)
 
 
-def test_words_about_providers_that_are_not_there(monkey_home: Any, ssh_hosts: list[Any]) -> None:
+def test_words_about_providers_that_are_not_there(monkey_home: Any, ssh_hosts: list[Any], tmp_path: Path) -> None:
+    folder = tmp_path / "code"
+    folder.mkdir()
     assert _add(monkey_home, ssh_hosts[0]).returncode == 0
     before = _kept(monkey_home)
     host = json.loads(monkey_home.monkey("info", "provider", "lab", "--json").stdout)["hosts"][0]["name"]
-    _refused(monkey_home.monkey("run", "-p", "lap", "true"), "lap", "did you mean lab")
-    _refused(monkey_home.monkey("run", "-p", "lab", "-i", host + "9", "true"), host + "9", f"did you mean {host}")
-    _refused(monkey_home.monkey("run", "-p", "lab", "--cpus", "4000", "true"), "cpus", "4000")
-    _refused(monkey_home.monkey("run", "-p", "lab", "--gpus", "1", "true"), "gpus")
+    _refused(monkey_home.monkey("run", "-p", "lap", "true", cwd=folder), "lap", "did you mean lab")
+    _refused(
+        monkey_home.monkey("run", "-p", "lab", "-i", host + "9", "true", cwd=folder), host + "9", f"did you mean {host}"
+    )
+    _refused(monkey_home.monkey("run", "-p", "lab", "--cpus", "4000", "true", cwd=folder), "cpus", "4000")
+    _refused(monkey_home.monkey("run", "-p", "lab", "--gpus", "1", "true", cwd=folder), "gpus")
     _refused(monkey_home.monkey("info", "provider", "lap"), "lap", "lab")
     _refused(monkey_home.monkey("provider", "remove", "lap"), "lap", "lab")
     _refused(_add(monkey_home, ssh_hosts[1]), "lab", "there is a provider of this name")
@@ -117,12 +130,14 @@ def test_words_about_providers_that_are_not_there(monkey_home: Any, ssh_hosts: l
 def test_a_host_whose_disk_is_full(monkey_home: Any, host_pool: Any, tmp_path: Path) -> None:
     host = host_pool.create("tiny", disk_mb=64)
     try:
-        host.ssh(["sh", "-c", "dd if=/dev/zero of=$HOME/filler bs=64k 2>/dev/null; dd if=/dev/zero of=$HOME/rest bs=1 2>/dev/null; true"])
+        host.ssh(
+            ["sh", "-c", "for size in 65536 512; do dd if=/dev/zero of=filler$size bs=$size 2>/dev/null; done; true"]
+        )
         before = _kept(monkey_home)
         _refused(_add(monkey_home, host), _machine(host), "disk", "full")
         assert _kept(monkey_home) == before
 
-        host.ssh(["sh", "-c", "rm filler rest"])
+        host.ssh(["sh", "-c", "rm filler*"])
         assert _add(monkey_home, host).returncode == 0
         folder = tmp_path / "code"
         folder.mkdir()
@@ -172,7 +187,7 @@ def test_a_main_node_whose_disk_is_full(small_home: Any, tmp_path: Path) -> None
                 filler.write(b"\0" * min(4096, free))
         except OSError:
             pass
-    _refused(small_home.monkey("run", "-d", "true", cwd=folder), "full")
+    _refused(small_home.monkey("run", "-d", "true", cwd=folder), "disk", "free some space")
     assert json.loads(small_home.monkey("list", "jobs", "--json").stdout) == []
     (small_home.path / "filler").unlink()
     done = small_home.monkey("run", "echo", "fits", cwd=folder)

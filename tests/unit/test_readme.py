@@ -88,6 +88,9 @@ def _shell_lines(page: Path) -> list[str]:
 LINES = [(page, line) for page in PAGES for line in _shell_lines(page)]
 
 
+_PROGRAMS = ("cd", "export", "pip", "ps", "python", "python3", "make", "monkey", "ansible-playbook", "ansible-galaxy")
+
+
 def _parse(words: list[str]) -> None:
     """Parses a command line of monkey to its last option, without running it. Raises what click raises."""
     command: click.Command = cli
@@ -105,8 +108,7 @@ def _parse(words: list[str]) -> None:
 @pytest.mark.parametrize(("page", "line"), LINES, ids=_name)
 def test_commands_in_blocks_are_ones(page: Path, line: str) -> None:
     words = shlex.split(line, comments=True)
-    programs = {"cd", "export", "make", "monkey", "python", "python3", "pip", "ansible-playbook", "ansible-galaxy", "ps"}
-    assert words[0] in programs, f"{page.name}: no check for {words[0]}: add one"
+    assert words[0] in _PROGRAMS, f"{page.name}: no check for {words[0]}: add one"
     if words[0] == "monkey":
         _parse(words[1:])
     elif words[0] == "make":
@@ -120,7 +122,7 @@ def test_commands_in_blocks_are_ones(page: Path, line: str) -> None:
 
 def _syntax(words: list[str]) -> None:
     folder = str(ROOT)
-    made = [os.path.expandvars(word.replace("$PWD", folder)) for word in words if word != "INVENTORY" and word != "-i"]
+    made = [os.path.expandvars(word.replace("$PWD", folder)) for word in words if word not in {"INVENTORY", "-i"}]
     made = [word for word in made if not word.startswith("inventories/")]
     inventory = next((word for word in words if word.startswith("inventories/")), "inventories/local.yml")
     assert (ROOT / inventory).is_file()
@@ -153,7 +155,7 @@ def test_commands_in_sentences_are_ones(page: Path, text: str) -> None:
         _, found, words = command.resolve_command(context, words)
         assert found is not None
         command, context = found, click.Context(found, parent=context)
-    known = {option for parameter in command.get_params(context) for option in (*parameter.opts, *parameter.secondary_opts)}
+    known = {option for parameter in command.get_params(context) for option in parameter.opts}
     if command.name == "run":
         # From its first word on everything belongs to the command.
         words = words[: next((i for i, word in enumerate(words) if not word.startswith("-")), len(words))]
@@ -185,8 +187,9 @@ def test_links_lead_somewhere(page: Path, link: str) -> None:
 
 def test_every_role_is_linked() -> None:
     folders = (ROOT / "collections/ansible_collections/monkey/runner/roles", ROOT / "roles")
-    roles = {str((role / "README.md").relative_to(ROOT)) for folder in folders for role in folder.iterdir() if role.is_dir()}
-    assert roles <= {link for page, link in LINKS if page == README}
+    roles = [role for folder in folders for role in folder.iterdir() if role.is_dir()]
+    linked = {link for page, link in LINKS if page == README}
+    assert {str((role / "README.md").relative_to(ROOT)) for role in roles} <= linked
 
 
 # job.yml
@@ -277,11 +280,7 @@ def test_a_key_is_refused_or_read_as_the_table_says(key: str, status: str, tmp_p
 
 def test_the_table_of_states_is_the_program_s() -> None:
     rows = _rows(_section(README, "Follow, stop, run again"))
-    assert [cells[0].strip("`") for cells in rows if cells[0] != "state"] == [str(state) for state in _by_way()]
-
-
-def _by_way() -> list[State]:
-    return list(State)
+    assert [cells[0].strip("`") for cells in rows if cells[0] != "state"] == [str(state) for state in State]
 
 
 def _sources() -> str:

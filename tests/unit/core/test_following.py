@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -56,8 +57,6 @@ async def _hello(parts: Parts, *attempts: dict[str, Any]) -> None:
 
 
 def run(work: Any) -> None:
-    import asyncio
-
     asyncio.run(work)
 
 
@@ -70,6 +69,22 @@ def test_unreachable_is_not_failed(parts: Parts) -> None:
     assert (job["state"], job["reason"]) == (State.RUNNING, "HOST_UNREACHABLE")
     run(_hello(parts, {"juid": juid, "attempt": 1, "state": "RUNNING"}))
     assert parts.jobs.get(juid)["reason"] == "STARTED"
+
+
+def test_a_client_that_was_removed_is_brought_again(parts: Parts) -> None:
+    parts.board.record(parts.host, facts={"cpus": 2, "memory_mb": 1000, "gpus": []}, installed=True, trees={"t"})
+    words = "python3: can't open file '/h/monkey-client.pyz': [Errno 2] No such file or directory"
+    parts.follower.on_lost(HOST, parts.board.explain(parts.host, words))
+    assert "has no client any more" in parts.host.message
+    assert (parts.host.installed, parts.host.trees) == (False, set())
+
+    async def ready() -> bool:
+        return parts.board.views()[0].ready
+
+    assert asyncio.run(ready())
+    parts.board.record(parts.host, installed=True)
+    parts.board.explain(parts.host, "ssh: connect to host h port 22: Connection refused")
+    assert parts.host.installed
 
 
 def test_what_was_started_and_not_recorded_is_adopted(parts: Parts) -> None:

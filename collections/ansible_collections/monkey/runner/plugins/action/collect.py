@@ -9,13 +9,14 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
+from ansible.errors import AnsibleError
+from ansible_collections.monkey.runner.plugins.module_utils import arguments as shared
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs import packs
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.blobs import MonkeyFS
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.entries import Tree, check, check_path
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.errors import MonkeyFSError, check_sha
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.trees import materialise, scan, summary, tree_id
+from ansible_collections.monkey.runner.plugins.plugin_utils.actions import HostAction
 
 _PACK_BYTES = 64 * 1000 * 1000
 # base64 through the module's result: only where the connection's user may not read what the module's user wrote.
@@ -26,39 +27,21 @@ _ROUNDS = 5
 Wanted = dict[str, tuple[int, str]]
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(HostAction):
     """Action of ``monkey.runner.collect``."""
 
-    TRANSFERS_FILES = True
-    _supports_check_mode = True
-    _supports_async = False
+    module = "monkey.runner.collect"
+    passed = ("home", "monkeyfs", "attempts")
+    # `home` is a path of the host: a `~` in it means the user there.
+    arguments = {
+        "home": {"type": "str"},
+        "monkeyfs": shared.MONKEYFS,
+        "attempts": shared.collected(),
+        "dest": {"type": "path"},
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Ask what there is, and fetch what the store lacks of it."""
-        super().run(tmp, task_vars)
-        self._vars = task_vars or {}
-        persist = {"name": {"type": "str", "required": True}, "path": {"type": "str", "required": True}}
-        attempt = {
-            "juid": {"type": "str", "required": True},
-            "attempt": {"type": "int", "required": True},
-            "persist": {"type": "list", "elements": "dict", "default": [], "options": persist},
-        }
-        _unused, self._args = self.validate_argument_spec(
-            argument_spec={
-                "home": {"type": "str"},
-                "monkeyfs": {"type": "path", "required": True},
-                "attempts": {"type": "list", "elements": "dict", "required": True, "options": attempt},
-                "dest": {"type": "path"},
-            }
-        )
-        try:
-            return self._collect()
-        except MonkeyFSError as error:
-            raise AnsibleActionFail(str(error)) from error
-        except OSError as error:
-            raise AnsibleActionFail(f"{error.filename or self._args['monkeyfs']}: {error.strerror}") from error
-
-    def _collect(self) -> dict[str, Any]:
         fs = MonkeyFS(self._args["monkeyfs"])
         attempts = self._args["attempts"]
         for wanted in attempts:
@@ -68,7 +51,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 check_path(item["path"])
         fetched = 0
         for left in reversed(range(_ROUNDS)):
-            found = self._ask({"op": "scan", "logs": bool(self._args["dest"])})["attempts"]
+            found = self.ask({"op": "scan", "logs": bool(self._args["dest"])})["attempts"]
             lacking = _lacking(fs, attempts, found)
             if self._task.check_mode:
                 fetched = sum(size for size, _where in lacking.values())
@@ -142,13 +125,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         small = {sha: size for sha, (size, _where) in lacking.items() if sha not in single}
         groups = packs.group(small, _PACK_BYTES)
         if staged and not groups:
-            self._ask({"op": "unstage"})
+            self.ask({"op": "unstage"})
         for number, shas in enumerate(groups):
             items = [[sha, small[sha], lacking[sha][1]] for sha in shas]
             needed = sum(small[sha] for sha in shas)
-            last = staged and number == len(groups) - 1
-            request = {"op": "pack", "folder": self._folder(), "items": items, "needed_bytes": needed, "last": last}
-            reply = self._ask(request)
+            request = {"op": "pack", "folder": self.remote_folder(), "items": items, "needed_bytes": needed}
+            reply = self.ask({**request, "last": staged and number == len(groups) - 1})
             path = self._fetch_output(fs, reply)
             try:
                 with open(path, "rb") as stream:
@@ -162,8 +144,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         """A large file piece by piece, so that neither side needs room for a second copy of it."""
         for offset in range(0, size, _PACK_BYTES):
             length = min(_PACK_BYTES, size - offset)
-            request = {"op": "part", "folder": self._folder(), "where": where, "offset": offset, "size": length}
-            path = self._fetch_output(fs, self._ask({**request, "needed_bytes": length}))
+            request = {"op": "part", "folder": self.remote_folder(), "where": where, "offset": offset, "size": length}
+            path = self._fetch_output(fs, self.ask({**request, "needed_bytes": length}))
             try:
                 with open(path, "rb") as file:
                     yield from iter(lambda: file.read(1 << 20), b"")
@@ -175,7 +157,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         fd, path = fs.tmp_file("fetch-")
         os.close(fd)
         try:
-            inside = os.path.dirname(reply["path"]) == self._folder()
+            inside = os.path.dirname(reply["path"]) == self.remote_folder()
             if inside:
                 try:
                     self._connection.fetch_file(reply["path"], path)
@@ -185,30 +167,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 with open(path, "wb") as out:
                     for offset in range(0, reply["size_bytes"], _READ_BYTES):
                         request = {"op": "read", "path": reply["path"], "offset": offset, "size": _READ_BYTES}
-                        out.write(base64.b64decode(self._ask(request)["data"]))
+                        out.write(base64.b64decode(self.ask(request)["data"]))
             if not inside:
-                self._ask({"op": "drop", "path": reply["path"]})
+                self.ask({"op": "drop", "path": reply["path"]})
         except BaseException:
             os.unlink(path)
             raise
         return path
-
-    def _folder(self) -> str:
-        """This task's own temporary folder on the host, which Ansible removes after the task."""
-        if self._connection._shell.tmpdir is None:
-            self._make_tmp_path()
-        folder: str = self._connection._shell.tmpdir
-        return folder.rstrip("/")
-
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        args = {key: self._args[key] for key in ("home", "monkeyfs", "attempts") if self._args.get(key)}
-        reply: dict[str, Any] = self._execute_module(
-            module_name="monkey.runner.collect", module_args={**args, "request": request}, task_vars=self._vars
-        )
-        if reply.get("failed"):
-            shown = {key: value for key, value in reply.items() if key not in ("invocation", "failed", "msg")}
-            raise AnsibleActionFail(reply.get("msg") or "the module failed on the host", result=shown)
-        return reply
 
 
 def _lacking(fs: MonkeyFS, attempts: list[dict[str, Any]], found: list[dict[str, Any] | None]) -> Wanted:

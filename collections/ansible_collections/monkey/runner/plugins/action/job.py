@@ -7,40 +7,33 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.monkey.runner.plugins.module_utils import job_spec
+from ansible_collections.monkey.runner.plugins.plugin_utils.actions import CheckedAction
 
 # An environment file is text that a person wrote; this is far beyond any.
 _ENV_FILE_BYTES = 4 << 20
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(CheckedAction):
     """Action of ``monkey.runner.job``."""
 
     _requires_connection = False
-    _supports_check_mode = True
-    _supports_async = False
+    arguments = {"folder": {"type": "path"}, "juid": {"type": "str"}}
+    refusals = (job_spec.JobSpecError,)
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Read, check, and return what the roles take."""
-        super().run(tmp, task_vars)
-        _unused, args = self.validate_argument_spec(
-            argument_spec={"folder": {"type": "path"}, "juid": {"type": "str"}}
-        )
+        args = self._args
         # task_vars are not templated yet, and json leaves no mark on text that would have it templated later.
-        given = {key: value for key, value in (task_vars or {}).items() if key in job_spec.JOB_KEYS}
+        given = {key: value for key, value in self._vars.items() if key in job_spec.JOB_KEYS}
         keys = json.loads(json.dumps(given, default=str))
         # Not $PWD, which only a shell keeps right.
         folder = str(Path(args["folder"] or ".").absolute())
-        try:
-            for name, near in job_spec.slips(load_extra_vars(self._loader)):
-                raise job_spec.JobSpecError(f"{name}: unknown key; did you mean {near}?")
-            job = job_spec.read(keys, args["juid"] or _new_juid())
-            return {"changed": False, "folder": folder, "juid": job["attempt"]["juid"], **_found(job, folder)}
-        except job_spec.JobSpecError as error:
-            raise AnsibleActionFail(str(error)) from error
+        for name, near in job_spec.slips(load_extra_vars(self._loader)):
+            raise job_spec.JobSpecError(f"{name}: unknown key; did you mean {near}?")
+        job = job_spec.read(keys, args["juid"] or _new_juid())
+        return {"changed": False, "folder": folder, "juid": job["attempt"]["juid"], **_found(job, folder)}
 
 
 def _new_juid() -> str:

@@ -9,11 +9,12 @@ import os
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
+from ansible_collections.monkey.runner.plugins.module_utils import arguments as shared
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs import packs
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.blobs import MonkeyFS
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.errors import MonkeyFSError, check_sha
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.trees import Tree, blobs_of, canonical
+from ansible_collections.monkey.runner.plugins.plugin_utils.actions import HostAction
 from ansible_collections.monkey.runner.plugins.plugin_utils.foretold import foretold
 
 _PACK_BYTES = 64 * 1000 * 1000
@@ -23,32 +24,22 @@ _DIFF_PATHS = 100
 _BLOCK_BYTES = 4096  # what an empty file takes on the usual file systems, about
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(HostAction):
     """Action of ``monkey.runner.sync``."""
 
-    TRANSFERS_FILES = True
-    _supports_check_mode = True
-    _supports_async = False
+    module = "monkey.runner.sync"
+    passed = ("home", "monkeyfs", "trees", "data_trees")
+    # `home` is a path of the host: a `~` in it means the user there.
+    arguments = {
+        "home": {"type": "str"},
+        "monkeyfs": shared.MONKEYFS,
+        "trees": {"type": "list", "elements": "str", "default": []},
+        "data_trees": {"type": "list", "elements": "str", "default": []},
+        "progress_file": {"type": "path"},
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Ask the host what it lacks, and send that."""
-        super().run(tmp, task_vars)
-        self._vars = task_vars or {}
-        _unused, self._args = self.validate_argument_spec(
-            argument_spec={
-                "home": {"type": "str"},
-                "monkeyfs": {"type": "path", "required": True},
-                "trees": {"type": "list", "elements": "str", "default": []},
-                "data_trees": {"type": "list", "elements": "str", "default": []},
-                "progress_file": {"type": "path"},
-            }
-        )
-        try:
-            return self._sync()
-        except MonkeyFSError as error:
-            raise AnsibleActionFail(str(error)) from error
-
-    def _sync(self) -> dict[str, Any]:
         fs = MonkeyFS(self._args["monkeyfs"])
         ids = [check_sha(tree_id) for tree_id in dict.fromkeys(self._args["trees"] + self._args["data_trees"])]
         trees = {tree_id: self._tree(fs, tree_id) for tree_id in ids}
@@ -57,10 +48,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             sizes.update(blobs_of(tree))
 
         inline = len(sizes) <= _INLINE_BLOBS
-        reply = self._ask({"op": "missing", "sizes": sizes if inline else None})
+        reply = self.ask({"op": "missing", "sizes": sizes if inline else None})
         if reply["unknown_trees"] and not inline:
             lines = "".join(f"{sha} {size}\n" for sha, size in sizes.items())
-            reply = self._ask({"op": "missing", "list": self._transfer_data(self._remote("list"), lines)})
+            reply = self.ask({"op": "missing", "list": self._transfer_data(self._remote("list"), lines)})
         lacking = {sha: sizes[sha] for sha in reply["missing"]}
         unknown = [tree_id for tree_id in ids if tree_id in reply["unknown_trees"]]
 
@@ -119,28 +110,16 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         except AnsibleError:
             # The connections tell a full disk in words of their own, or not at all.
             folder = os.path.dirname(remote)
-            free = self._ask({"op": "space", "path": folder})["free_bytes"]
+            free = self.ask({"op": "space", "path": folder})["free_bytes"]
             if free < size:
                 raise AnsibleActionFail(_full(folder, size, free)) from None
             raise
         self._fixup_perms2((os.path.dirname(remote), remote), execute=False)
-        self._ask({**request, "path": remote})
+        self.ask({**request, "path": remote})
 
     def _remote(self, name: str) -> str:
-        """A path in this task's own temporary folder on the host, which Ansible removes after the task."""
-        if self._connection._shell.tmpdir is None:
-            self._make_tmp_path()
-        path: str = self._connection._shell.join_path(self._connection._shell.tmpdir, f"monkey-{name}")
+        path: str = self._connection._shell.join_path(self.remote_folder(), f"monkey-{name}")
         return path
-
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        args = {key: self._args[key] for key in ("home", "monkeyfs", "trees", "data_trees") if self._args.get(key)}
-        reply: dict[str, Any] = self._execute_module(
-            module_name="monkey.runner.sync", module_args={**args, "request": request}, task_vars=self._vars
-        )
-        if reply.get("failed"):
-            raise AnsibleActionFail(reply.get("msg") or "the module failed on the host", result=_shown(reply))
-        return reply
 
 
 class _Progress:
@@ -181,7 +160,3 @@ def _paths(trees: dict[str, Tree], lacking: dict[str, int]) -> str:
 
 def _full(path: str, needed: int, free: int) -> str:
     return f"the disk is full: {path} needs {needed} bytes, {free} are free"
-
-
-def _shown(reply: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in reply.items() if key not in ("invocation", "failed", "msg")}

@@ -223,7 +223,7 @@ def _load_cache(cache_file: Optional[PathLike], top: str) -> Dict[str, List[Any]
         if content["version"] != _CACHE_VERSION or content["folder"] != top:
             return {}
         for stamp in content["files"].values():
-            if len(stamp) != 5 or not all(type(number) is int for number in stamp[:4]):
+            if len(stamp) != 5 or not all(isinstance(number, int) for number in stamp[:4]):
                 return {}
             check_sha(stamp[4])
         return dict(content["files"])

@@ -45,7 +45,7 @@ def _seconds(value: object) -> float | None:
         return float(text)
     if _PARTS.fullmatch(text):
         parts = _PART.findall(text)
-        units = [unit for _, unit in parts]
+        units = [unit for _number, unit in parts]
         # Largest first and each once: `30m1h` and `5m5m` are slips.
         if units != sorted(set(units), key=lambda unit: -_UNIT_S[unit]):
             return None

@@ -109,6 +109,8 @@ attempts:
 import time
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.monkey.runner.plugins.module_utils.answering import answer_with
+from ansible_collections.monkey.runner.plugins.module_utils.arguments import HOME, attempts_with
 from ansible_collections.monkey.runner.plugins.module_utils.client import control, install
 from ansible_collections.monkey.runner.plugins.module_utils.client.attempt import FINAL, Attempt
 from ansible_collections.monkey.runner.plugins.module_utils.client.files import ClientError, tail
@@ -204,16 +206,8 @@ def _apply(module: AnsibleModule) -> dict:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "home": {"type": "path", "default": "~/.monkey-client/default"},
-            "attempts": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {
-                    "juid": {"type": "str", "required": True},
-                    "attempt": {"type": "int", "required": True},
-                },
-            },
+            "home": HOME,
+            "attempts": attempts_with(),
             "state": {
                 "type": "str",
                 "choices": ["finished", "cancelled", "paused", "running", "absent"],
@@ -223,11 +217,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        result = _apply(module)
-    except (ClientError, OSError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(**result)
+    answer_with(module, _apply, (ClientError, OSError))
 
 
 if __name__ == "__main__":

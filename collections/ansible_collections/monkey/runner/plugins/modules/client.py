@@ -103,6 +103,8 @@ import os
 import sys
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.monkey.runner.plugins.module_utils.answering import answer_with
+from ansible_collections.monkey.runner.plugins.module_utils.arguments import HOME
 from ansible_collections.monkey.runner.plugins.module_utils.client import install, machine
 from ansible_collections.monkey.runner.plugins.module_utils.client.files import ClientError
 
@@ -139,7 +141,7 @@ def _apply(module: AnsibleModule) -> dict:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "home": {"type": "path", "default": "~/.monkey-client/default"},
+            "home": HOME,
             "state": {"type": "str", "choices": ["started", "present", "stopped", "absent"], "default": "started"},
             "cpus": {"type": "float"},
             "gpus": {"type": "int"},
@@ -149,11 +151,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        result = _apply(module)
-    except (ClientError, OSError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(**result)
+    answer_with(module, _apply, (ClientError, OSError))
 
 
 if __name__ == "__main__":

@@ -109,6 +109,8 @@ import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.answering import answer_with
+from ..module_utils.arguments import HOME, MONKEYFS, REQUEST, collected
 from ..module_utils.monkeyfs import harvest
 from ..module_utils.monkeyfs.errors import MonkeyFSError
 
@@ -233,34 +235,18 @@ def answer(module):
 
 def main():
     """Entry point."""
-    persist = {"name": {"type": "str", "required": True}, "path": {"type": "str", "required": True}}
     module = AnsibleModule(
         argument_spec={
-            "home": {"type": "path", "default": "~/.monkey-client/default"},
-            "monkeyfs": {"type": "path", "required": True},
-            "attempts": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {
-                    "juid": {"type": "str", "required": True},
-                    "attempt": {"type": "int", "required": True},
-                    "persist": {"type": "list", "elements": "dict", "default": [], "options": persist},
-                },
-            },
+            "home": HOME,
+            "monkeyfs": MONKEYFS,
+            "attempts": collected(),
             "dest": {"type": "path"},
-            "request": {"type": "dict"},
+            "request": REQUEST,
         },
         supports_check_mode=True,
         no_log=True,  # long lists of checksums have no place in the host's syslog
     )
-    try:
-        result = answer(module)
-    except MonkeyFSError as error:
-        module.fail_json(msg=str(error))
-    except OSError as error:
-        module.fail_json(msg="%s: %s" % (error.filename or module.params["home"], error.strerror))
-    module.exit_json(changed=False, **result)
+    answer_with(module, answer, (MonkeyFSError,), changed=False)
 
 
 if __name__ == "__main__":

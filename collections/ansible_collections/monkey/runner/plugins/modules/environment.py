@@ -128,6 +128,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.arguments import HOME
 from ..module_utils.environments.conda import CondaEnvironment
 from ..module_utils.environments.container import ContainerEnvironment
 from ..module_utils.environments.errors import EnvironmentBuildError, PipMissingError
@@ -169,7 +170,7 @@ def main() -> None:
     """Entry point of the module."""
     module = AnsibleModule(
         argument_spec={
-            "home": {"type": "path", "default": "~/.monkey-client/default"},
+            "home": HOME,
             "kind": {"type": "str", "choices": ["none", "pip", "conda", "docker"], "default": "none"},
             "content": {"type": "str"},
             "image": {"type": "str"},

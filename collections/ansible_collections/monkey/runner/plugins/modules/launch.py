@@ -75,6 +75,8 @@ cancelled:
 import json
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.monkey.runner.plugins.module_utils.answering import answer_with
+from ansible_collections.monkey.runner.plugins.module_utils.arguments import HOME
 from ansible_collections.monkey.runner.plugins.module_utils.client import control, install, operations
 from ansible_collections.monkey.runner.plugins.module_utils.client.attempt import Attempt
 from ansible_collections.monkey.runner.plugins.module_utils.client.files import ClientError
@@ -118,7 +120,7 @@ def _apply(module: AnsibleModule) -> dict:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "home": {"type": "path", "default": "~/.monkey-client/default"},
+            "home": HOME,
             "attempts": {"type": "list", "elements": "dict", "required": True},
             "slots": {"type": "dict"},
         },
@@ -127,11 +129,7 @@ def main() -> None:
     )
     arguments = dict(module.params, attempts=[_shown(spec) for spec in module.params["attempts"]])
     invocation = {"module_args": arguments}
-    try:
-        result = _apply(module)
-    except (ClientError, OSError) as error:
-        module.fail_json(msg=str(error), invocation=invocation)
-    module.exit_json(invocation=invocation, **result)
+    answer_with(module, _apply, (ClientError, OSError), invocation=invocation)
 
 
 if __name__ == "__main__":

@@ -94,6 +94,8 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.answering import answer_with
+from ..module_utils.arguments import HOME, MONKEYFS, REQUEST
 from ..module_utils.monkeyfs import packs
 from ..module_utils.monkeyfs.blobs import MonkeyFS, usage_of
 from ..module_utils.monkeyfs.errors import MonkeyFSError
@@ -172,23 +174,17 @@ def main():
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
-            "home": {"type": "path", "default": "~/.monkey-client/default"},
-            "monkeyfs": {"type": "path", "required": True},
+            "home": HOME,
+            "monkeyfs": MONKEYFS,
             "trees": {"type": "list", "elements": "str", "default": []},
             "data_trees": {"type": "list", "elements": "str", "default": []},
             "progress_file": {"type": "path"},
-            "request": {"type": "dict"},
+            "request": REQUEST,
         },
         supports_check_mode=True,
         no_log=True,  # long lists of checksums have no place in the host's syslog
     )
-    try:
-        result = answer(module)
-    except MonkeyFSError as error:
-        module.fail_json(msg=str(error))
-    except OSError as error:
-        module.fail_json(msg="%s: %s" % (error.filename or module.params["home"], error.strerror))
-    module.exit_json(changed=False, **result)
+    answer_with(module, answer, (MonkeyFSError,), changed=False)
 
 
 if __name__ == "__main__":

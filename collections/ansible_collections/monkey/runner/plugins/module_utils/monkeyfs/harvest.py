@@ -88,7 +88,7 @@ class Attempt:
                 caches = json.load(file)
             for cache in caches.values():
                 for stamp in cache.values():
-                    if len(stamp) != 5 or not all(type(number) is int for number in stamp[:4]):
+                    if len(stamp) != 5 or not all(isinstance(number, int) for number in stamp[:4]):
                         return {}
                     check_sha(stamp[4])
             return dict(caches)

@@ -128,7 +128,7 @@ class _Scan:
 
     def link(self, fd: int, raw: bytes, path: str) -> int:
         target = os.fsencode(os.readlink(raw, dir_fd=fd))
-        for top in {os.fsencode(self.top), os.fsencode(os.path.realpath(self.top))}:
+        for top in (os.fsencode(self.top), os.fsencode(os.path.realpath(self.top))):
             if target.startswith(top + b"/") and b".." not in target.split(b"/"):
                 # An absolute link to a place in the folder means that place wherever the tree is written out.
                 target = os.path.relpath(target[len(top):], b"/" + os.path.dirname(path.encode("utf-8")))

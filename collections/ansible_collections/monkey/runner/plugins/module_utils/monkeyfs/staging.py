@@ -66,7 +66,7 @@ class Staging:
 
     def _copy(self, raw: bytes, folder_fd: int) -> Tuple[str, os.stat_result]:
         for attempt in range(_TRIES):
-            # One descriptor from the first look to the last: a file that was replaced by now is still the whole old one.
+            # One descriptor from first to last: a file that was replaced by now is still the whole old one.
             fd = open_regular(raw, dir_fd=folder_fd, follow=False)
             try:
                 before = _when_still(fd)

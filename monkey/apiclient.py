@@ -251,9 +251,10 @@ class Api:
         """Checks and adds a provider."""
         return dict(self._json("POST", "/providers", body, timeout_s=_MACHINES_TIMEOUT_S))
 
-    def remove_provider(self, name: str) -> None:
-        """Takes a provider out of providers.yml."""
-        self._json("DELETE", f"/providers/{_part(name)}", timeout_s=_MACHINES_TIMEOUT_S)
+    def remove_provider(self, name: str) -> dict[str, str]:
+        """Takes a provider out of providers.yml; hosts that still hold the client, each with the reason."""
+        gone = self._json("DELETE", f"/providers/{_part(name)}", timeout_s=_MACHINES_TIMEOUT_S)
+        return dict(gone.get("left") or {})
 
     def check_provider(self, name: str) -> Json:
         """Checks every host of a provider again."""

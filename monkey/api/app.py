@@ -91,7 +91,7 @@ def _job_routes(app: FastAPI, core: Core) -> None:
 
     @app.post("/v1/plan")
     async def plan(body: PlanBody) -> dict[str, Any]:
-        return core.plan(body)
+        return await core.plan(body)
 
     @app.get("/v1/jobs/{which}")
     async def job(which: str) -> dict[str, Any]:

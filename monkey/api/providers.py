@@ -70,8 +70,8 @@ def providers_router(core: Core) -> APIRouter:
 
     @router.delete("/{name}")
     async def remove(name: str) -> dict[str, Any]:
-        await core.provider_removed(name)
-        return {"removed": name}
+        left = await core.provider_removed(name)
+        return {"removed": name, "left": left}
 
     return router
 

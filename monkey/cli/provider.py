@@ -164,8 +164,10 @@ def remove(name: str) -> None:
     if name == "local":
         raise UsageProblem("local", "cannot be removed: it is this machine")
     api = open_api()
-    api.remove_provider(name)
+    left = api.remove_provider(name)
     click.echo(f"provider {name} removed")
+    for host, why in left.items():
+        note(f"the client is still on {host}: {why}")
 
 
 @command(short_help="Check every host of a provider.")

@@ -17,8 +17,9 @@ from monkey import submit
 from monkey.api.models import PlanBody, Submission
 from monkey.core import dispatch
 from monkey.core.collecting import Collector
-from monkey.core.follow import Follower
-from monkey.core.hosts import HOLDING, HostBoard
+from monkey.core.deadlines import overdue
+from monkey.core.follow import Follower, finish
+from monkey.core.hosts import HostBoard, why_failed
 from monkey.engine import Engine
 from monkey.errors import UsageProblem
 from monkey.events import NotConnected
@@ -26,8 +27,9 @@ from monkey.jobs import Job, JobBook
 from monkey.logs import LogBook
 from monkey.paths import Home
 from monkey.providers import ProviderBook, core_id
+from monkey.providers.book import LOCAL
 from monkey.scheduler import decide
-from monkey.states import Reason, State
+from monkey.states import LIVE, Deadline, Reason, State
 from monkey.store import Store
 from monkey.version import __version__
 
@@ -35,6 +37,8 @@ log = logging.getLogger("monkey.core")
 
 _LOOK_AGAIN_S = 2.0
 _STOP_WITHIN_S = 10.0
+_DEADLINES_EVERY_S = 60.0
+_LOOKED_AT_WITHIN_S = 20.0
 
 
 class Core:
@@ -66,6 +70,8 @@ class Core:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._checking: set[str] = set()
         self._started_at = time.monotonic()
+        self._began_at = time.time()
+        self._deadlines_at = 0.0
 
     # The loop
 
@@ -81,6 +87,7 @@ class Core:
                 self._look_at_new_hosts()
                 self.dispatcher.step()
                 self.collector.step()
+                self._enforce_deadlines()
             except Exception:
                 log.exception("scheduler")
             with contextlib.suppress(TimeoutError):
@@ -113,6 +120,29 @@ class Core:
         await self.board.disconnect(self.board.all())
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=_STOP_WITHIN_S)
+
+    def _enforce_deadlines(self) -> None:
+        if time.monotonic() < self._deadlines_at:
+            return
+        self._deadlines_at = time.monotonic() + _DEADLINES_EVERY_S
+        for job in self.jobs.in_states(*LIVE):
+            host = self.board.get(job["provider"], job["host"]) if job["host"] else None
+            passed = overdue(job, time.time(), max(self._began_at, host.heard_at if host else 0.0))
+            if passed:
+                self._end_overdue(job, passed)
+
+    def _end_overdue(self, job: Job, passed: Deadline) -> None:
+        juid, state = job["juid"], State(job["state"])
+        log.warning("%s passed the deadline of %s", juid, state)
+        if state == State.CLEANUP:
+            finish(self.jobs, job, "Its results could not be brought back in time.")
+        elif state == State.PAUSED:
+            # Its processes are there and stopped: they are ended like those of any cancelled job.
+            self.jobs.change(juid, None, passed.reason, cancel_requested=True)
+            self._cancel_on_host(juid)
+        else:
+            self.jobs.change(juid, passed.then, passed.reason, phase=None, cancel_requested=True)
+            self._cancel_on_host(juid)
 
     def _look_at_new_hosts(self) -> None:
         for name in self.board.unknown():
@@ -155,9 +185,13 @@ class Core:
         submit.check_fits(_asked(fields), self.board.views())
         return self.jobs.view(self.jobs.add(fields, key))
 
-    def plan(self, body: PlanBody) -> dict[str, Any]:
-        """What would happen to a submission now; nothing is changed."""
+    async def plan(self, body: PlanBody) -> dict[str, Any]:
+        """What would happen to a submission now; nothing is changed. Hosts that are new are looked at first."""
         provider = submit.provider_for(body, self.book)
+        self._look_at_new_hosts()
+        until = time.monotonic() + _LOOKED_AT_WITHIN_S
+        while provider.name in self._checking and time.monotonic() < until:
+            await asyncio.sleep(0.1)
         need = _asked({**body.model_dump(), "juid": "", "resources": body.resources.model_dump()})
         views = self.board.views()
         submit.check_fits(need, views)
@@ -235,8 +269,8 @@ class Core:
         elif state == State.PAUSED:
             await self._ask_or_say(juid, "resume")
             job = await self._until(juid, State.RUNNING)
-        elif state not in {State.RUNNING, State.QUEUED, State.DISPATCHING}:
-            raise UsageProblem("job", f"{juid} is {state}; only a paused job can be resumed")
+        else:
+            raise UsageProblem("job", f"{juid} is {state}, not paused; only a paused job can be resumed")
         return self.jobs.view(job)
 
     async def collect_now(self, juid: str) -> list[dict[str, Any]]:
@@ -272,26 +306,33 @@ class Core:
 
     # Providers
 
-    async def provider_removed(self, name: str) -> None:
-        """Take a provider out; refused while jobs are on its hosts.
+    async def provider_removed(self, name: str) -> dict[str, str]:
+        """Take a provider out, and the client off its hosts; refused while jobs are there.
+
+        Returns:
+            Hosts that could not be cleared, with the reason.
 
         Raises:
-            UsageProblem: live jobs, or no such provider.
+            UsageProblem: live jobs, or no such provider, or it is `local`.
         """
-        live = [job["juid"] for job in self.jobs.in_states(State.QUEUED, *HOLDING, State.CLEANUP)
-                if job["provider"] == name]  # fmt: skip
+        provider = self.book.get(name)
+        if name == LOCAL:
+            raise UsageProblem("provider", "local is always there and cannot be removed")
+        live = [job["juid"] for job in self.jobs.in_states(*LIVE) if job["provider"] == name]
         if live:
             raise UsageProblem("provider", f"{name} still has {len(live)} jobs that have not ended, such as {live[0]}")
-        provider = self.book.get(name)
         hosts = self.board.all(name)
-        if name != "local":
-            installed = [host.entry.name for host in hosts if host.installed]
-            await self.board.disconnect(hosts)
-            if installed:
-                inventory = provider.write_inventory()
-                await asyncio.to_thread(self.engine.run, "remove_client", inventory, limit=installed)
+        installed = {host.entry.name: host.entry for host in hosts if host.installed}
+        await self.board.disconnect(hosts)
+        left: dict[str, str] = {}
+        if installed:
+            inventory = provider.write_inventory()
+            result = await asyncio.to_thread(self.engine.run, "remove_client", inventory, limit=list(installed))
+            outcomes = {entry.name: (result.host(entry.name), entry) for entry in installed.values()}
+            left = {key: why_failed(outcome, entry) for key, (outcome, entry) in outcomes.items() if not outcome.ok}
         self.book.remove(name)
         self.board.forget(name)
+        return left
 
 
 def _asked(fields: dict[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -103,7 +104,7 @@ class Follower:
         """Load, memory and GPUs of a host."""
         live = self._host(host)
         if live:
-            live.machine = machine
+            live.machine, live.heard_at = machine, time.time()
 
     def on_lost(self, host: str, message: str) -> None:
         """Unreachable is not failed: jobs there are left as they are, and say so."""

@@ -43,6 +43,7 @@ class LiveHost:
         message: why it does not answer, or "".
         retry_at: event loop's time before which it is left alone.
         trees: trees that it is known to have.
+        heard_at: when it last said something, in seconds since the epoch.
     """
 
     key: str
@@ -59,6 +60,7 @@ class LiveHost:
     retry_at: float = 0.0
     pause_s: float = _RETRY_FIRST_S
     trees: set[str] = field(default_factory=set)
+    heard_at: float = 0.0
 
     @property
     def connected(self) -> bool:

@@ -71,7 +71,8 @@ def prepare(home: Home, folder: Path | None, command: list[str], flags: Flags) -
         raise UsageProblem("command", f"no command; expected `monkey run COMMAND…` or `command` in {JOB_FILE}")
     check_paths(job, place)
     code = _snapshot(home, place / job.code.path, _left_out(job), "code")
-    data = [(item, _snapshot(home, place / item.path, [], f"data {item.name}")) for item in job.data]
+    # A data set is named to be sent: it is often just what .gitignore keeps out of the repository.
+    data = [(item, _snapshot(home, place / item.path, [], f"data {item.name}", False)) for item in job.data]
     taken = [code, *(one for _, one in data)]
     submission = {
         "command": list(job.command),
@@ -219,7 +220,7 @@ def _run(job: JobFile, place: Path) -> Json:
     )
 
 
-def _snapshot(home: Home, folder: Path, ignore: list[str], what: str) -> Snapshot:
+def _snapshot(home: Home, folder: Path, ignore: list[str], what: str, gitignore: bool = True) -> Snapshot:
     top = os.path.abspath(folder)  # noqa: PTH100 - links stay as they are written
     cache = None
     if home.root.is_dir():
@@ -227,6 +228,6 @@ def _snapshot(home: Home, folder: Path, ignore: list[str], what: str) -> Snapsho
         key = hashlib.sha256("\0".join([top, *ignore]).encode("utf-8", "surrogateescape")).hexdigest()
         cache = home.root / "cache" / "snapshots" / f"{key[:32]}.json"
     try:
-        return snapshot(top, ignore, cache_file=cache)
+        return snapshot(top, ignore, gitignore, cache_file=cache)
     except MonkeyFSError as error:
         raise UsageProblem(what, str(error)) from error

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hostpool import Host
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _BIN = Path(sys.executable).parent
@@ -142,3 +143,23 @@ def test_results_of_running_attempts_are_collected_and_ended_ones_cleared(ops: _
     assert (dest / "here/runs/output/a").read_text() == "1\n"
     assert not (dest / "other").exists()
     assert ops.attempts() == []
+
+
+@pytest.mark.hosts
+def test_each_host_runs_it_and_has_a_result_of_its_own(ops: _Ops, ssh_hosts: list[Host], bare_host: Host) -> None:
+    ops.hosts = {
+        host.name: {
+            "ansible_host": host.address,
+            "ansible_user": host.user,
+            "ansible_ssh_private_key_file": str(host.key_file),
+            "ansible_ssh_common_args": f"-o UserKnownHostsFile={host.known_hosts} -o IdentitiesOnly=yes",
+            "monkey_client_home": "~/.monkey-client/run job",
+        }
+        for host in (ssh_hosts[0], bare_host)
+    }
+    (ops.folder / "where.sh").write_text("uname -n > output/name\n")
+    ops.play("run_job", command="sh where.sh", persist=["output"], monkey_remove_client=True)
+    for host in (ssh_hosts[0], bare_host):
+        (name,) = (ops.folder / "monkey-output" / host.name).glob("*/output/name")
+        assert name.read_text() == host.ssh(["uname", "-n"]).stdout
+        assert host.ssh(["test", "-e", ".monkey-client/run job"], check=False).returncode == 1

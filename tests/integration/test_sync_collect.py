@@ -172,8 +172,11 @@ def test_more_blobs_than_fit_the_question_and_blobs_larger_than_a_pack(ground: G
     taken, sent = ground.play([ground.snapshot(), ground.sync(progress_file=str(progress))])
     assert (sent["sent_files"], sent["sent_bytes"]) == (2101, taken["size_bytes"])
     assert ground.store.missing(trees.blobs_of(ground.fs.get_tree(taken["tree"]))) == []
-    done = [json.loads(line)["files"] for line in progress.read_text().splitlines()]
-    assert done == [0, 1, 2101]
+    done = [json.loads(line) for line in progress.read_text().splitlines()]
+    large = 66 * len(block)
+    assert [line["files"] for line in done] == [0, 0, 1, 2101]
+    # The large file comes in parts, so that who watches sees the bytes move.
+    assert [line["sent_bytes"] for line in done] == [0, 64_000_000, large, taken["size_bytes"]]
     assert os.listdir(ground.store.root + "/tmp") == []
 
 

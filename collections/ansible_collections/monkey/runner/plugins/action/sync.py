@@ -6,18 +6,21 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible_collections.monkey.runner.plugins.module_utils import arguments as shared
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs import packs
-from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.blobs import MonkeyFS
+from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.blobs import MonkeyFS, chunks_of
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.errors import MonkeyFSError, check_sha
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.trees import Tree, blobs_of, canonical
 from ansible_collections.monkey.runner.plugins.plugin_utils.actions import HostAction
 from ansible_collections.monkey.runner.plugins.plugin_utils.foretold import foretold
 
 _PACK_BYTES = 64 * 1000 * 1000
+# Each part costs a module call of about half a second.
+_PART_BYTES = _PACK_BYTES
 # Up to here the list of blobs goes with the question (about 150 kB); a longer one goes as a file.
 _INLINE_BLOBS = 2000
 _DIFF_PATHS = 100
@@ -78,16 +81,15 @@ class ActionModule(HostAction):
         return fs.get_tree(tree_id) if tree is None else tree
 
     def _send(self, fs: MonkeyFS, lacking: dict[str, int], unknown: dict[str, Tree]) -> None:
-        """All of `lacking`, the large blobs as they are, then packs; the trees follow in the last one."""
+        """All of `lacking`, the large blobs in parts, then packs; the trees follow in the last one."""
         progress = _Progress(self._args["progress_file"], self._vars.get("inventory_hostname"), sum(lacking.values()))
         single = {sha: size for sha, size in lacking.items() if size > _PACK_BYTES}
         left = sum(lacking.values())
         for sha, size in single.items():
             if not fs.has(sha, size):
                 raise MonkeyFSError(f"{fs.root}: blob {sha} is missing or damaged")
-            self._deliver(fs.blob_path(sha), size, {"op": "unpack", "blob": sha, "needed_bytes": left})
+            self._send_parts(fs, sha, size, left, progress)
             left -= size
-            progress.add(1, size)
         small = {sha: size for sha, size in lacking.items() if sha not in single}
         groups = packs.group(small, _PACK_BYTES) or [[]]
         for number, shas in enumerate(groups):
@@ -102,6 +104,22 @@ class ActionModule(HostAction):
                 os.unlink(path)
             left -= size
             progress.add(files, size)
+
+    def _send_parts(self, fs: MonkeyFS, sha: str, size: int, left: int, progress: _Progress) -> None:
+        """One large blob, a part at a time: progress moves, and the temporary folders hold no more than a part."""
+        token = uuid.uuid4().hex
+        with open(fs.blob_path(sha), "rb") as source:
+            for offset in range(0, size, _PART_BYTES):
+                length = min(_PART_BYTES, size - offset)
+                fd, path = fs.tmp_file("part-")
+                try:
+                    with open(fd, "wb") as out:
+                        out.writelines(chunks_of(source.fileno(), length))
+                    part = {"token": token, "offset": offset, "blob": sha if offset + length == size else None}
+                    self._deliver(path, length, {"op": "unpack", "part": part, "needed_bytes": left - offset})
+                finally:
+                    os.unlink(path)
+                progress.add(0 if part["blob"] is None else 1, length)
 
     def _deliver(self, path: str, size: int, request: dict[str, Any]) -> None:
         remote = self._remote("pack")

@@ -91,6 +91,8 @@ trees:
 
 import errno
 import os
+import re
+import shutil
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -128,11 +130,29 @@ def read_list(path):
         return {sha: int(size) for sha, size in (line.split() for line in file)}
 
 
+def take_part(fs, part, path):
+    """Adds a part of a large blob to those that came before it; the last one names the blob, and it is taken in."""
+    if not re.match("^[0-9a-f]{32}$", part["token"]):
+        raise MonkeyFSError("%r is not the name of a transfer" % part["token"])
+    folder = os.path.join(fs.root, "tmp")
+    os.makedirs(folder, exist_ok=True)
+    whole = os.path.join(folder, "part-%s" % part["token"])
+    with open(path, "rb") as source, open(whole, "ab") as out:
+        if out.tell() != part["offset"]:
+            raise MonkeyFSError("a part of a blob is missing: %d bytes came, not %d" % (out.tell(), part["offset"]))
+        shutil.copyfileobj(source, out, 1 << 20)
+    if part["blob"]:
+        try:
+            fs.put_file(whole, part["blob"])
+        finally:
+            os.unlink(whole)
+
+
 def unpack(fs, request, path):
-    """Takes in one transfer: a single blob as it is, or a pack of trees and after it a pack of their blobs."""
+    """Takes in one transfer: a part of a large blob, or a pack of trees and after it a pack of their blobs."""
     fs.sweep()
-    if request.get("blob"):
-        fs.put_file(path, request["blob"])
+    if request.get("part"):
+        take_part(fs, request["part"], path)
         return
     with open(path, "rb") as stream:
         contents = packs.read_small(stream, _MAX_TREES_BYTES, last=False)

@@ -70,7 +70,8 @@ def prepare(home: Home, folder: Path | None, command: list[str], flags: Flags) -
     if not job.command:
         raise UsageProblem("command", f"no command; expected `monkey run COMMAND…` or `command` in {JOB_FILE}")
     check_paths(job, place)
-    code = _snapshot(home, place / job.code.path, _left_out(job), "code")
+    left_out = [*_left_out(job), *_own_folder(home, place / job.code.path)]
+    code = _snapshot(home, place / job.code.path, left_out, "code")
     # A data set is named to be sent: it is often just what .gitignore keeps out of the repository.
     data = [(item, _snapshot(home, place / item.path, [], f"data {item.name}", False)) for item in job.data]
     taken = [code, *(one for _, one in data)]
@@ -183,6 +184,12 @@ def _provider(job: JobFile, flags: Flags) -> str:
 
 def _given(**values: Any) -> Json:
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _own_folder(home: Home, code: Path) -> list[str]:
+    """Monkey's own record is not code, wherever it lies."""
+    beneath = os.path.relpath(home.root.resolve(), code.resolve())
+    return [] if beneath.startswith("..") else ["/" + _literal(beneath)]
 
 
 def _left_out(job: JobFile) -> list[str]:

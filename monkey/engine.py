@@ -7,6 +7,7 @@ could hold a secret (the environment of the call) is wiped when the run ends, an
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -14,10 +15,12 @@ import re
 import shutil
 import signal
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +178,7 @@ class Engine:
 
     def _environment(self, folder: Path) -> dict[str, str]:
         return {
+            **self._control_path(),
             "ANSIBLE_COLLECTIONS_PATH": str(self.collections_path),
             "ANSIBLE_HOST_KEY_CHECKING": "True",
             "ANSIBLE_PIPELINING": "True",
@@ -188,6 +192,17 @@ class Engine:
             "ANSIBLE_NOCOWS": "1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         }
+
+    @cache  # noqa: B019 - one engine lives as long as its process
+    def _control_path(self) -> dict[str, str]:
+        """Where ssh keeps the sockets of its connections: Ansible's own place, unless its path is too long for one."""
+        usual = Path.home() / ".ansible" / "cp"
+        # unix(7): 108 bytes with the closing zero; ssh puts a name of ten and a suffix of 17 characters behind it.
+        if len(os.fsencode(usual)) + 1 + 10 + 17 < 108:
+            return {}
+        folder = tempfile.mkdtemp(prefix="mk-", dir="/tmp")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return {"ANSIBLE_SSH_CONTROL_PATH_DIR": folder}
 
     def _end_if_cancelled(self, ident: str, folder: Path) -> bool:
         # ansible-runner's own cancel leaves the running task alive, as workers have sessions of their own (ansible PR

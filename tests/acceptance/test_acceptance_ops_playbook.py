@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +29,14 @@ def play(tmp_path: Path, make_monkey_home: Any, bare_host: Any) -> Any:
         "      ansible_python_interpreter: python3\n      monkey_client_home: ~/ops\n"
     )
     home.path.mkdir()
+    # A socket's path has 108 bytes at most, and pytest's folders are deep.
+    sockets = tempfile.mkdtemp(prefix="mk-", dir="/tmp")
     ansible = str(Path(sys.executable).parent / "ansible-playbook")
 
     def run(folder: Path, *words: str, playbook: str = "run_job.yml") -> subprocess.CompletedProcess[str]:
         line = [ansible, "-i", str(inventory), str(REPOSITORY / "playbooks" / playbook), *words]
         env = {**home.env, "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"), "PWD": str(folder)}
+        env["ANSIBLE_SSH_CONTROL_PATH_DIR"] = sockets
         done = subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, timeout=150, check=False)
         assert list(home.path.iterdir()) == [] and home.core_pid() is None
         return done
@@ -42,6 +47,7 @@ def play(tmp_path: Path, make_monkey_home: Any, bare_host: Any) -> Any:
         assert done.returncode == 0, done.stdout
     assert not (bare_host.root / "home" / bare_host.user / "ops").exists()
     assert not [line for _, line in bare_host.processes(bare_host.user) if "monkey" in line]
+    shutil.rmtree(sockets, ignore_errors=True)
 
 
 def test_the_example_with_no_core(play: Any, example: Path, bare_host: Any) -> None:

@@ -21,6 +21,11 @@ sys.path.insert(0, str(REPOSITORY / "tests" / "hosts"))
 
 from hostpool import Host, HostPool, missing_requirements  # noqa: E402
 
+# A shell ignores these in what it starts in the background, and children inherit it: Ctrl-C could not be tested.
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, _handler)
+
 
 @pytest.fixture(scope="session")
 def host_pool() -> Iterator[HostPool]:

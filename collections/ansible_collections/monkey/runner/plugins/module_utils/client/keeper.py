@@ -25,7 +25,8 @@ from .watching import Ended, Stop, Watch, signal_name
 
 _ENGINE_TIMEOUT_S = 60.0
 # What Python or this program handles in another way than a command expects.
-_RESET = tuple(getattr(signal, f"SIG{name}") for name in ("INT", "TERM", "HUP", "PIPE", "XFSZ", "USR1", "CHLD"))
+# Also what the daemon's own starter ignored: a shell's background job ignores SIGINT and SIGQUIT.
+_RESET = tuple(sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
 # How a child says that the disk is full.
 _BUILD_FULL = 28
 _LINE = 600

@@ -19,6 +19,9 @@ _OURS = (
 )
 _POLL_S = 0.05
 
+# Where the clients of all cores live, each in a folder of its own; it goes with the last of them.
+SHARED_FOLDER = ".monkey-client"
+
 
 def expand(home: str) -> str:
     """The absolute path of a client home. Raises ClientError."""
@@ -106,6 +109,13 @@ def uninstall(home: str, timeout_s: float, check_only: bool = False) -> bool:
     _end_all(home, timeout_s)
     control.shutdown(home)
     remove(home)
+    above = os.path.dirname(home)
+    if os.path.basename(above) == SHARED_FOLDER:
+        try:
+            os.rmdir(above)
+        except OSError:
+            # Another core's client lives there.
+            pass
     return True
 
 

@@ -79,12 +79,14 @@ def add(
     if name in [provider["name"] for provider in api.providers()]:
         raise UsageProblem(name, f"there is a provider of this name; `monkey provider remove {name}` takes it away")
     keys = api.probe(body)
-    for host in keys:
-        shown = host["error"] or f"{host['key_type']} {host['fingerprint']}"
-        note(f"{host['host']}: {shown}")
     bad = [host for host in keys if host["error"]]
     if bad:
-        raise UsageProblem(bad[0]["host"], f"{bad[0]['error']}; nothing was added")
+        more = f"; {len(bad) - 1} more could not be used either" if len(bad) > 1 else ""
+        host, error = bad[0]["host"], bad[0]["error"]
+        # Most sentences name the host themselves.
+        raise UsageProblem("--host" if host in error else host, f"{error}{more}; nothing was added")
+    for host in keys:
+        note(f"{host['host']}: {host['key_type']} {host['fingerprint']}")
     if not (noinput or yes):
         try:
             agreed = click.confirm("Are these the keys of your hosts?", default=False, err=True)

@@ -82,7 +82,7 @@ class Engine:
 
     Args:
         runs_dir: folder for the runs.
-        ssh_dir: folder for ssh's control sockets; short, as a socket's path holds 108 bytes.
+        collections_path: folder that holds ``ansible_collections`` with the collection.
     """
 
     def __init__(self, runs_dir: Path, collections_path: Path = COLLECTIONS_PATH) -> None:

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 
 from monkey.api.models import ProbeBody, ProviderBody
 from monkey.core.daemon import Core
-from monkey.core.hosts import HOLDING
+from monkey.core.hosts import HOLDING, host_key
 from monkey.errors import UsageProblem
 from monkey.providers import Provider, confirm, pin, probe_all
 
@@ -21,7 +21,7 @@ def providers_router(core: Core) -> APIRouter:
 
     @router.get("")
     async def providers() -> dict[str, Any]:
-        return {"providers": [show(core, core.book.get(name)) for name in core.book.names()]}
+        return {"providers": [show(core, provider) for provider in core.book.all()]}
 
     @router.get("/{name}")
     async def provider(name: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def providers_router(core: Core) -> APIRouter:
 
 def show(core: Core, provider: Provider) -> dict[str, Any]:
     """A provider as the API shows it."""
-    holding = [(job["provider"], job["host"]) for job in core.jobs.in_states(*HOLDING)]
+    holding = [host_key(job) for job in core.jobs.in_states(*HOLDING)]
     hosts = []
     for entry in provider.hosts():
         live = core.board.get(provider.name, entry.name)
@@ -92,7 +92,7 @@ def show(core: Core, provider: Provider) -> dict[str, Any]:
                 "state": live.state if live else "unknown",
                 "message": live.message if live else "",
                 **{key: facts.get(key) for key in ("cpus", "gpus", "memory_mb", "disk_free_mb", "python", "hostname")},
-                "running": holding.count((provider.name, entry.name)),
+                "running": holding.count(f"{provider.name}/{entry.name}"),
                 "max_jobs": entry.slots,
                 "machine": live.machine if live else None,
             }

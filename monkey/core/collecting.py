@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from monkey.core.follow import finish
-from monkey.core.hosts import HostBoard, LiveHost, why_failed
+from monkey.core.hosts import HostBoard, LiveHost, host_key, why_failed
 from monkey.engine import Engine, HostResult
 from monkey.errors import MonkeyError
 from monkey.jobs import Job, JobBook
@@ -97,41 +97,36 @@ class Collector:
     def ended(self, job: Job) -> None:
         """Remember to clear a host of an attempt that has ended."""
         if job["on_host"] and State(job["state"]) in TERMINAL:
-            key = f"{job['provider']}/{job['host']}"
-            self._remains.setdefault(job["juid"], (key, job["attempt"], asyncio.get_running_loop().time()))
+            self._remains.setdefault(job["juid"], (host_key(job), job["attempt"], asyncio.get_running_loop().time()))
 
     def step(self) -> None:
         """Start what is due: one run for all hosts of a provider that are due now, none for a host that is in one."""
         clock = asyncio.get_running_loop().time()
         due: dict[str, list[_Work]] = {}
+        keeping: dict[str, list[Job]] = {}
+        for job in self._jobs.in_states(State.CLEANUP, *_RUNNING):
+            if job["persist"]:
+                keeping.setdefault(host_key(job), []).append(job)
         for host in self._board.all():
             if host.collecting or host.retry_at > clock or not host.connected:
                 continue
-            work = self._work(host, clock)
+            work = self._work(host, keeping.get(host.key, []), clock)
             if work:
                 host.collecting = True
                 due.setdefault(host.provider, []).append(work)
         for works in due.values():
             self._spawn(self._run(works))
 
-    def _work(self, host: LiveHost, clock: float) -> _Work | None:
-        fetch = self._to_fetch(host, clock)
+    def _work(self, host: LiveHost, mine: list[Job], clock: float) -> _Work | None:
+        for job in mine:
+            self._due.setdefault(job["juid"], clock + DURING_RUN_EVERY_S)
+        fetch = [job for job in mine if job["state"] == State.CLEANUP or self._due[job["juid"]] <= clock]
         clear = [(juid, n) for juid, (key, n, _) in self._remains.items() if key == host.key]
         old = any(clock - at > _CLEAR_AFTER_S for key, _, at in self._remains.values() if key == host.key)
         if not fetch and not (clear and (old or len(clear) >= _CLEAR_AT_ONCE)):
             return None
         clear += [(job["juid"], job["attempt"]) for job in fetch if job["state"] == State.CLEANUP]
         return _Work(host, fetch, clear)
-
-    def _to_fetch(self, host: LiveHost, clock: float) -> list[Job]:
-        mine = [
-            job
-            for job in self._jobs.in_states(State.CLEANUP, *_RUNNING)
-            if job["persist"] and job["provider"] == host.provider and job["host"] == host.entry.name
-        ]
-        for job in mine:
-            self._due.setdefault(job["juid"], clock + DURING_RUN_EVERY_S)
-        return [job for job in mine if job["state"] == State.CLEANUP or self._due[job["juid"]] <= clock]
 
     async def now(self, juid: str) -> list[dict[str, Any]]:
         """Fetch a running job's folders now; of one that does not run, what was fetched last.
@@ -141,7 +136,7 @@ class Collector:
         """
         job = self._jobs.get(juid)
         if State(job["state"]) in _RUNNING and job["persist"]:
-            host = self._board.get(job["provider"], job["host"])
+            host = self._board.of(job)
             if host is None:
                 raise CollectFailed(f"host {job['host']} is not known any more")
             while host.collecting:
@@ -152,7 +147,7 @@ class Collector:
                 raise CollectFailed(why_failed(outcome, host.entry))
         while self._jobs.get(juid)["state"] == State.CLEANUP:
             await self._jobs.wait(juid, self._jobs.get(juid)["revision"], 5.0)
-            host = self._board.get(job["provider"], job["host"])
+            host = self._board.of(job)
             if host is None or host.message:
                 raise CollectFailed(host.message if host else f"host {job['host']} is not known any more")
         persist: list[dict[str, Any]] = self._jobs.get(juid)["persist"]

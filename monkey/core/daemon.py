@@ -19,7 +19,7 @@ from monkey.core import dispatch
 from monkey.core.collecting import Collector
 from monkey.core.deadlines import overdue
 from monkey.core.follow import Follower, finish
-from monkey.core.hosts import HostBoard, why_failed
+from monkey.core.hosts import HostBoard, host_key, why_failed
 from monkey.engine import Engine
 from monkey.errors import UsageProblem
 from monkey.events import NotConnected
@@ -126,7 +126,7 @@ class Core:
             return
         self._deadlines_at = time.monotonic() + _DEADLINES_EVERY_S
         for job in self.jobs.in_states(*LIVE):
-            host = self.board.get(job["provider"], job["host"]) if job["host"] else None
+            host = self.board.of(job)
             passed = overdue(job, time.time(), max(self._began_at, host.heard_at if host else 0.0))
             if passed:
                 self._end_overdue(job, passed)
@@ -228,7 +228,7 @@ class Core:
             return self.jobs.view(
                 self.jobs.change(juid, State.CANCELLED, Reason.CANCELLED_BY_USER, cancel_requested=True)
             )
-        host = self.board.get(job["provider"], job["host"])
+        host = self.board.of(job)
         if state == State.DISPATCHING and not self.dispatcher.is_launching(juid) and not (host and host.installed):
             # It waits for a host that never had a client of ours: nothing of it can be there.
             gone = self.jobs.change(juid, State.CANCELLED, Reason.CANCELLED_BY_USER, phase=None, cancel_requested=True)
@@ -291,15 +291,15 @@ class Core:
             await self._ask(juid, op)
         except NotConnected as error:
             job = self.jobs.get(juid)
-            host = self.board.get(job["provider"], job["host"])
+            host = self.board.of(job)
             why = host.message if host else "it was removed"
             raise UsageProblem("job", f"host {job['host']} does not answer now, nothing was changed: {why}") from error
 
     async def _ask(self, juid: str, op: str) -> None:
         job = self.jobs.get(juid)
-        host = self.board.get(job["provider"], job["host"])
+        host = self.board.of(job)
         if host is None or host.stream is None:
-            raise NotConnected(f"{job['provider']}/{job['host']}")
+            raise NotConnected(host_key(job))
         reply = await host.stream.request(op, juid, job["attempt"])
         if not reply.get("ok"):
             raise UsageProblem("job", str(reply.get("error")))

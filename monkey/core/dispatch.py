@@ -138,7 +138,7 @@ class Dispatcher:
         waves: dict[tuple[str, str], Wave] = {}
         clock = asyncio.get_running_loop().time()
         for job in self._jobs.in_states(State.DISPATCHING):
-            host = self._board.get(job["provider"], job["host"])
+            host = self._board.of(job)
             if job["handed"] or host is None or self.is_launching(job["juid"]) or host.retry_at > clock:
                 continue
             if host.installed and not host.connected:

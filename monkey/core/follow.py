@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from monkey import states
-from monkey.core.hosts import HOLDING, HostBoard, LiveHost
+from monkey.core.hosts import HOLDING, HostBoard, LiveHost, host_key
 from monkey.jobs import Job, JobBook, iso
 from monkey.logs import LogBook
 from monkey.states import Reason, State
@@ -137,7 +137,7 @@ class Follower:
         return [job for job in self._jobs.in_states(*HOLDING) if self._is_on(live, job)]
 
     def _is_on(self, live: LiveHost, job: Job) -> bool:
-        return bool(job["provider"] == live.provider and job["host"] == live.entry.name)
+        return host_key(job) == live.key
 
     def _is_current(self, live: LiveHost, job: Job, event: dict[str, Any]) -> bool:
         return self._is_on(live, job) and int(event["attempt"]) == job["attempt"]

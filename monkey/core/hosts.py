@@ -13,7 +13,7 @@ from typing import Any
 
 from monkey.engine import Engine, HostResult
 from monkey.events import HostStream, Listener
-from monkey.jobs import JobBook
+from monkey.jobs import Job, JobBook
 from monkey.providers import Provider, ProviderBook, classify_unreachable, stream_argv
 from monkey.providers.hosts import HostEntry
 from monkey.scheduler import HostView
@@ -28,6 +28,11 @@ _RETRY_LONGEST_S = 120.0
 # Python's words for a program that is not there: the client's folder was removed, or the machine was made anew.
 _CLIENT_GONE = re.compile(r"can't open file '[^']*monkey-client\.pyz'.*No such file or directory")
 HOLDING = (State.DISPATCHING, State.RUNNING, State.PAUSED)
+
+
+def host_key(job: Job) -> str:
+    """Key of the host that a job is on, or was sent to last."""
+    return f"{job['provider']}/{job['host']}"
 
 
 @dataclass
@@ -120,9 +125,9 @@ class HostBoard:
     def load(self) -> None:
         """Take hosts from the providers, with what is on record about them."""
         wanted: dict[str, HostEntry] = {}
-        for name in self.book.names():
-            for entry in self.book.get(name).hosts():
-                wanted[f"{name}/{entry.name}"] = entry
+        for provider in self.book.all():
+            for entry in provider.hosts():
+                wanted[f"{provider.name}/{entry.name}"] = entry
         for key in self._hosts.keys() - wanted.keys():
             del self._hosts[key]
         for key, entry in wanted.items():
@@ -140,6 +145,10 @@ class HostBoard:
     def get(self, provider: str, name: str) -> LiveHost | None:
         """A host, or None when it was removed."""
         return self._hosts.get(f"{provider}/{name}")
+
+    def of(self, job: Job) -> LiveHost | None:
+        """The host that a job is on, or None when there is none, or it was removed."""
+        return self._hosts.get(host_key(job))
 
     def record(self, host: LiveHost, **changes: Any) -> None:
         """Keep what is known of a host."""
@@ -175,7 +184,7 @@ class HostBoard:
                 launching=frozenset(host.launching),
             )
         for job in self._jobs.in_states(*HOLDING):
-            key, resources = f"{job['provider']}/{job['host']}", job["resources"]
+            key, resources = host_key(job), job["resources"]
             if key in views:
                 view = views[key]
                 views[key] = view.holding(resources["cpus"], resources["gpus"], resources["memory_mb"] or 0)

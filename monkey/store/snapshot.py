@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.blobs import sync_folder
 from tinydb.storages import Storage
 
 from monkey.store.changes import Encoded, dump
@@ -20,15 +21,6 @@ KEY_FIELD = "_key"
 """Field of each document in the file that holds its key (of a job: the JUID)."""
 JOURNAL_TABLE = "_journal"
 """Table of one document `{"seq": N}`: the last journal record that the file contains."""
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names that were created or renamed in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 class SnapshotStorage(Storage):

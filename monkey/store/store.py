@@ -6,13 +6,14 @@ import logging
 from pathlib import Path
 from typing import Self
 
+from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.blobs import sync_folder
 from tinydb import TinyDB
 
 from monkey.store.base import BaseStore
 from monkey.store.changes import Encoded, dump, from_record, to_record
 from monkey.store.errors import StoreCorruptError, StoreError, StoreWriteError
 from monkey.store.journal import Journal, as_store_error
-from monkey.store.snapshot import JOURNAL_TABLE, SnapshotStorage, rows_of, sync_folder, with_key
+from monkey.store.snapshot import JOURNAL_TABLE, SnapshotStorage, rows_of, with_key
 
 STATE_NAME = "state.json"
 JOURNAL_NAME = "state.journal"

@@ -13,6 +13,7 @@ import os
 import time
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
+from ..monkeyfs.blobs import sync_folder
 from ..monkeyfs.folders import remove
 from .files import (
     FULL,
@@ -20,7 +21,6 @@ from .files import (
     boot_id,
     boot_seconds,
     read_json,
-    sync_folder,
     to_json,
     touch,
     write_all,

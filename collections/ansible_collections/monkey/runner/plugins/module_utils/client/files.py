@@ -8,6 +8,8 @@ import os
 import time
 from typing import Any, Dict, Optional
 
+from ..monkeyfs.blobs import sync_folder
+
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -27,15 +29,6 @@ def boot_id() -> str:
             return handle.read().strip()
     except OSError:
         return ""
-
-
-def sync_folder(path: str) -> None:
-    """Make names in a folder durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -12,7 +12,8 @@ import secrets
 import zlib
 from typing import Any, Dict, List, Optional
 
-from .files import read_json, sync_folder, to_json, write_all, write_atomic, write_json
+from ..monkeyfs.blobs import sync_folder
+from .files import read_json, to_json, write_all, write_atomic, write_json
 
 # Acknowledged lines are cut off when they are this many bytes, or when all are acknowledged.
 _CUT_BYTES = 256 * 1024

@@ -314,7 +314,7 @@ def write_all(fd: int, content: bytes) -> None:
         view = view[os.write(fd, view):]
 
 
-def sync_folder(folder: str) -> None:
+def sync_folder(folder: PathLike) -> None:
     """Makes the names in `folder` survive a power cut."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -116,6 +116,10 @@ class Api:
     def _get(self, path: str, **options: Any) -> Any:
         return self._json("GET", path, **options)
 
+    def _stream(self, path: str, *, timeout_s: float | None) -> Iterator[bytes]:
+        connection, response = self._open("GET", path, timeout_s=timeout_s)
+        yield from chunks(connection, response)
+
     # -- core -------------------------------------------------------------------------------------------------
 
     def status(self) -> Json:
@@ -125,6 +129,32 @@ class Api:
     def stop(self) -> None:
         """Asks the core, of whatever version, to stop."""
         self._json("POST", "/stop")
+
+    # -- scheduler and record ---------------------------------------------------------------------------------
+
+    def scheduler(self) -> Json:
+        """`policy policies queued waiting hosts`: how jobs are placed, and what waits for what."""
+        return dict(self._get("/scheduler"))
+
+    def set_policy(self, name: str) -> Json:
+        """Has jobs placed by another policy; as `scheduler`."""
+        return dict(self._json("PUT", "/scheduler", {"policy": name}))
+
+    def state(self) -> Json:
+        """`jobs documents seq state_bytes journal_bytes full` of the record that the core holds."""
+        return dict(self._get("/state"))
+
+    def state_compact(self) -> Json:
+        """Has the core write its record anew, without history; as `state`, afterwards."""
+        return dict(self._json("POST", "/state/compact", {}, timeout_s=_MACHINES_TIMEOUT_S))
+
+    def state_export(self) -> Iterator[bytes]:
+        """The record as it stands now, to be written into a file.
+
+        Raises:
+            ConnectionLost: when the core goes away before the end; what was yielded is then of no use.
+        """
+        yield from self._stream("/state/export", timeout_s=_MACHINES_TIMEOUT_S)
 
     # -- jobs -------------------------------------------------------------------------------------------------
 
@@ -164,14 +194,37 @@ class Api:
             ConnectionLost: when the core goes away before the end; what was yielded is good.
         """
         query = _query({"offset": offset, "attempt": attempt, "follow": int(follow)})
-        connection, response = self._open(
-            "GET", f"/jobs/{_part(ident)}/log{query}", timeout_s=None if follow else _ANSWER_TIMEOUT_S
-        )
-        yield from chunks(connection, response)
+        path = f"/jobs/{_part(ident)}/log{query}"
+        yield from self._stream(path, timeout_s=None if follow else _ANSWER_TIMEOUT_S)
 
     def act(self, ident: str, verb: str) -> Json:
-        """`cancel`, `pause`, `resume` (the job) or `rerun` (the new job)."""
+        """`cancel`, `pause`, `resume`, `reset` (the job) or `rerun` (the new job)."""
         return dict(self._json("POST", f"/jobs/{_part(ident)}/{verb}", {}))
+
+    def change(self, ident: str, fields: Json) -> Json:
+        """Changes `priority`, `depends_on` or `max_parallel` of a queued job; the job."""
+        return dict(self._json("PATCH", f"/jobs/{_part(ident)}", fields))
+
+    def rerun_failed(self, *, provider: str | None = None, name: str | None = None) -> list[Json]:
+        """Runs again what failed and was not run again yet: the new jobs."""
+        body = {"failed": True, "provider": provider, "name": name}
+        return list(self._json("POST", "/jobs/rerun", body)["jobs"])
+
+    def explain(self, ident: str) -> Json:
+        """`juid state sentences[{at, text}]`: why a job is where it is."""
+        return dict(self._get(f"/jobs/{_part(ident)}/explain"))
+
+    def events(self, *, job: str | None = None, limit: int | None = None, follow: bool = False) -> Iterator[Json]:
+        """Recorded changes, oldest first: the newest `limit`; with `follow` also those to come.
+
+        Raises:
+            ConnectionLost: when the core goes away before the end; what was yielded is good.
+        """
+        query = _query({"job": job, "limit": limit, "follow": int(follow)})
+        rest = b""
+        for data in self._stream(f"/events{query}", timeout_s=None if follow else _ANSWER_TIMEOUT_S):
+            *lines, rest = (rest + data).split(b"\n")
+            yield from (dict(json.loads(line)) for line in lines if line.strip())
 
     def collect(self, ident: str) -> list[Json]:
         """Fetches the persisted folders now: `[{name, path, tree}]`."""
@@ -259,6 +312,14 @@ class Api:
     def check_provider(self, name: str) -> Json:
         """Checks every host of a provider again."""
         return dict(self._json("POST", f"/providers/{_part(name)}/check", {}, timeout_s=_MACHINES_TIMEOUT_S))
+
+    def drain(self, name: str, host: str, reason: str = "") -> Json:
+        """Gives a host no further jobs; the provider."""
+        return dict(self._json("POST", f"/providers/{_part(name)}/hosts/{_part(host)}/drain", {"reason": reason}))
+
+    def resume_host(self, name: str, host: str) -> Json:
+        """Gives a drained host jobs again; the provider."""
+        return dict(self._json("POST", f"/providers/{_part(name)}/hosts/{_part(host)}/resume", {}))
 
 
 def _part(text: str) -> str:

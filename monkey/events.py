@@ -102,8 +102,8 @@ class HostStream:
                 await self._task
             self._task = None
 
-    async def request(self, op: str, juid: str, attempt: int, timeout_s: float = 20.0) -> dict[str, Any]:
-        """Ask the client for something about an attempt and wait for its answer.
+    async def request(self, order: dict[str, Any], timeout_s: float = 20.0) -> dict[str, Any]:
+        """Ask the client for something (docs/interfaces.md, Stream) and wait for its answer.
 
         Raises:
             NotConnected: the connection does not stand, or ended before the answer: whether it was done is unknown.
@@ -113,7 +113,7 @@ class HostStream:
         number = next(self._ids)
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._replies[number] = future
-        self._send({"op": op, "id": number, "juid": juid, "attempt": attempt})
+        self._send({**order, "id": number})
         try:
             return await asyncio.wait_for(future, timeout_s)
         except TimeoutError as error:

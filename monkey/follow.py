@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ from monkey.states import TERMINAL
 _AWAY_S = 15.0
 _WAIT_S = 30.0
 _PAUSE_S = 0.2
+# After a restart so many changes are asked for again, to find the last one that was seen.
+_EVENTS_AGAIN = 2000
 
 
 class CoreStopped(MonkeyError):
@@ -67,6 +70,44 @@ def log_of(api: Api, juid: str, revive: Callable[[], object], *, attempt: int | 
             number, offset = number + 1, 0
         else:
             time.sleep(_PAUSE_S)
+
+
+def events_of(
+    api: Api, revive: Callable[[], object], *, job: str | None = None, limit: int | None = None
+) -> Iterator[Json]:
+    """Recorded changes as they come, each once, across restarts of the core; ends with the caller's patience.
+
+    Args:
+        api: the core.
+        revive: starts a core that died.
+        job: changes of this job only.
+        limit: how many of those that were recorded already come first.
+    """
+    seen: dict[str, None] = {}
+    old: set[str] = set()
+    while True:
+        try:
+            if seen:
+                # What came while nobody listened begins behind the last one seen; all before it are old.
+                keys = [_key(event) for event in api.events(job=job, limit=_EVENTS_AGAIN)]
+                last = max((n for n, key in enumerate(keys) if key in seen), default=-1)
+                old = set(keys[: last + 1])
+            for event in api.events(job=job, limit=_EVENTS_AGAIN if seen else limit, follow=True):
+                key = _key(event)
+                if key in seen or key in old:
+                    continue
+                seen[key] = None
+                if len(seen) > _EVENTS_AGAIN:
+                    del seen[next(iter(seen))]
+                yield event
+        except (ConnectionLost, CoreNotRunning):
+            reconnect(api, revive)
+        else:
+            time.sleep(_PAUSE_S)  # a core that stops ends the answer properly
+
+
+def _key(event: Json) -> str:
+    return json.dumps(event, sort_keys=True)
 
 
 class Watcher:

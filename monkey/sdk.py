@@ -81,6 +81,27 @@ class Job:
         """Ends the job's processes, soon; `wait()` returns when they are gone."""
         self._api.act(self.juid, "cancel")
 
+    def pause(self) -> None:
+        """Stops its processes where they are, soon; they keep memory and slot. A job that waits is held back."""
+        self._api.act(self.juid, "pause")
+
+    def resume(self) -> None:
+        """Lets it go on."""
+        self._api.act(self.juid, "resume")
+
+    def reset(self) -> None:
+        """Puts it back into the queue after its end: the same job, a new attempt, its retries counted anew."""
+        self._api.act(self.juid, "reset")
+
+    def rerun(self) -> Job:
+        """Runs it again exactly as it was, as a new job: that job."""
+        return Job(self._api, self._api.act(self.juid, "rerun"))
+
+    def explain(self) -> list[str]:
+        """Why it is where it is, in sentences, as `monkey explain` prints them."""
+        told = self._api.again(lambda: self._api.explain(self.juid))
+        return [str(sentence["text"]) for sentence in told["sentences"]]
+
     def output(self, dest: str | os.PathLike[str] | None = None) -> Path:
         """Fetches what it persisted so far, and its log, into `dest`/JUID (default `monkey-output`): that folder."""
         from monkey.fetch import DEFAULT_DEST, fetch
@@ -121,7 +142,8 @@ class MonkeyCLI:
             command: a string is split as a shell would split it (no expansion), a list is taken as it is; without it
                 `command` of job.yml counts.
             flags: `provider`, `instance`, `job_file`, `name`, `env` (a mapping), `time_limit`, `cpus`, `gpus`,
-                `memory`, as the options of `monkey run`.
+                `memory`, `priority`, `retries`, `retry_on`, `retry_delay`, `lease`, `depends_on`, `queue`,
+                `max_parallel`, as the options of `monkey run`. Lists may be lists; `depends_on` takes jobs too.
 
         Raises:
             UsageProblem: something cannot be used; nothing was handed in.
@@ -132,6 +154,8 @@ class MonkeyCLI:
 
         _known(flags)
         chosen = {**self._flags, **flags}
+        if chosen.get("depends_on") is not None:
+            chosen["depends_on"] = _jobs(chosen["depends_on"])
         chosen["env"] = {**(self._flags.get("env") or {}), **(flags.get("env") or {})}
         prepared = prepare(self._home, self._folder, _words(command), Flags(**chosen))
         api = open_api(self._home, start=True)
@@ -164,6 +188,12 @@ def _known(flags: Mapping[str, Any]) -> None:
         if name not in known:
             hint = did_you_mean(name, known) or f"; expected one of {', '.join(known)}"
             raise UsageProblem(name, f"no such flag of a job{hint}")
+
+
+def _jobs(given: Any) -> list[str]:
+    """JUIDs of what a job depends on: a job, or a text as on the command line, or several of either."""
+    several = [given] if isinstance(given, (str, Job)) else list(given)
+    return [part for one in several for part in (one.juid if isinstance(one, Job) else str(one)).split(",") if part]
 
 
 def _words(command: str | Sequence[str] | None) -> list[str]:

@@ -39,8 +39,8 @@ TERMINAL = frozenset({State.SUCCEEDED, State.FAILED, State.FAILED_SETUP, State.C
 LIVE = frozenset(State) - TERMINAL
 
 ALLOWED: dict[State, frozenset[State]] = {
-    # FAILED_SETUP: nothing can ever run it (its provider was removed).
-    State.QUEUED: frozenset({State.DISPATCHING, State.CANCELLED, State.FAILED_SETUP}),
+    # FAILED_SETUP: nothing can ever run it (its provider was removed). TIMED_OUT: its own limit for waiting.
+    State.QUEUED: frozenset({State.DISPATCHING, State.CANCELLED, State.FAILED_SETUP, State.TIMED_OUT}),
     # Back to QUEUED only while no host can have it; CLEANUP also without RUNNING (setup failed, cancelled before).
     State.DISPATCHING: frozenset(
         {
@@ -60,16 +60,19 @@ ALLOWED: dict[State, frozenset[State]] = {
     State.RECOVERING: frozenset({State.QUEUED, State.CANCELLED, State.LOST}),
     **{state: frozenset() for state in TERMINAL},
 }
-"""The one table of allowed changes; whatever is not listed is refused."""
+"""The one table of allowed changes; whatever is not listed is refused. A final state is left by a reset alone."""
 
 
-def check_change(old: State | str, new: State | str) -> State:
+def check_change(old: State | str, new: State | str, *, reset: bool = False) -> State:
     """Return `new` as a State; raise IllegalChange when the table does not allow it.
 
-    A state that is not final may be "changed" to itself: a new reason or phase.
+    A state that is not final may be "changed" to itself: a new reason or phase. `reset`: the user puts a job that has
+    ended back into the queue.
     """
     before, after = State(old), State(new)
     if after in ALLOWED[before] or (before == after and before not in TERMINAL):
+        return after
+    if reset and before in TERMINAL and after == State.QUEUED:
         return after
     if before in TERMINAL:
         raise IllegalChange(f"{before} is final, it does not become {after}")
@@ -86,6 +89,12 @@ class Reason(StrEnum):
     WAITING_FOR_SLOT = "WAITING_FOR_SLOT"
     WAITING_FOR_HOST = "WAITING_FOR_HOST"
     NO_HOST_FITS = "NO_HOST_FITS"
+    WAITING_FOR_QUEUE = "WAITING_FOR_QUEUE"
+    WAITING_FOR_TURN = "WAITING_FOR_TURN"
+    WAITING_FOR_DEPENDENCY = "WAITING_FOR_DEPENDENCY"
+    DEPENDENCY_FAILED = "DEPENDENCY_FAILED"
+    RESET = "RESET"
+    RELEASED = "RELEASED"
     PROVIDER_REMOVED = "PROVIDER_REMOVED"
     DISPATCHED = "DISPATCHED"
     PREPARING_MACHINE = "PREPARING_MACHINE"
@@ -115,6 +124,7 @@ class Reason(StrEnum):
     PREEMPTED = "PREEMPTED"
     RETRYING = "RETRYING"
     DEADLINE = "DEADLINE"
+    PHASE_LIMIT = "PHASE_LIMIT"
     # Of the client (docs/interfaces.md, Events).
     EXITED = "EXITED"
     NONZERO_EXIT = "NONZERO_EXIT"
@@ -149,6 +159,12 @@ SENTENCES: dict[Reason, str] = {
     Reason.WAITING_FOR_SLOT: "Every slot of the provider is taken; `monkey list jobs --running` shows by which jobs.",
     Reason.WAITING_FOR_HOST: "No host of the provider answers now; try `monkey provider check {provider}`.",
     Reason.NO_HOST_FITS: "No host has the CPUs, GPUs or memory asked for; see `monkey info provider {provider}`.",
+    Reason.WAITING_FOR_QUEUE: "As many jobs of its queue as may be out are out; see `monkey explain {juid}`.",
+    Reason.WAITING_FOR_TURN: "A job ahead of it can use the same hosts and goes first; see `monkey explain {juid}`.",
+    Reason.WAITING_FOR_DEPENDENCY: "It waits for other jobs; `monkey explain {juid}` shows for which.",
+    Reason.DEPENDENCY_FAILED: "A job that it needs did not succeed; rerun that one, then `monkey job reset {juid}`.",
+    Reason.RESET: "Put back into the queue by you; `monkey explain {juid}` shows where it waits.",
+    Reason.RELEASED: "Back in the queue; `monkey explain {juid}` shows where it waits.",
     Reason.PROVIDER_REMOVED: "Its provider {provider} is gone; `monkey list providers` shows what there is.",
     Reason.DISPATCHED: "A playbook is bringing it to its host; follow it with `monkey logs -f {juid}`.",
     Reason.PREPARING_MACHINE: "Its machine is being made ready; follow it with `monkey logs -f {juid}`.",
@@ -179,6 +195,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.PREEMPTED: "The cloud took its machine away; see the attempts in `monkey info job {juid}`.",
     Reason.RETRYING: "It will be tried again; see the attempts in `monkey info job {juid}`.",
     Reason.DEADLINE: "Nothing happened for too long; `monkey info job {juid}` shows where it stood.",
+    Reason.PHASE_LIMIT: "It took longer than its `phase_limits` allow; see `monkey explain {juid}`.",
     Reason.EXITED: "The command ended with exit code 0; fetch its results with `monkey output {juid}`.",
     Reason.NONZERO_EXIT: "The command ended with an error; its last lines are in `monkey logs {juid}`.",
     Reason.SIGNALLED: "The command was ended by a signal; its last lines are in `monkey logs {juid}`.",
@@ -226,7 +243,8 @@ DEADLINES: dict[State, Deadline] = {
     State.PAUSED: Deadline(30 * _DAY_S, "entered", State.CLEANUP, Reason.DEADLINE),
     # Results of many gigabytes over a slow line; afterwards the state that the command reached holds.
     State.CLEANUP: Deadline(24 * _HOUR_S, "last_heard", State.LOST, Reason.COLLECT_FAILED),
-    State.RECOVERING: Deadline(1 * _HOUR_S, "entered", State.LOST, Reason.HOST_LOST),
+    # The longest pause before a retry is ten minutes; a day leaves room for a clock that was set anew.
+    State.RECOVERING: Deadline(1 * _DAY_S, "entered", State.LOST, Reason.DEADLINE),
 }
 """Every state that is not final has one (KubeRay #3903). CLEANUP ends in the state that the attempt's own end calls
 for; `then` holds only when that end is unknown."""

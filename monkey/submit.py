@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs import trees
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.blobs import MonkeyFS
 
-from monkey.api.models import Submission
+from monkey.api.models import Dependency, Submission
 from monkey.errors import UsageProblem
+from monkey.jobs import JobBook
 from monkey.names import check_name, did_you_mean
 from monkey.providers import Provider, ProviderBook
 from monkey.scheduler import HostView, Need
 
+# A job that is run again waits for nobody: what it needed has ended.
+_TRYING = ("retries", "retry_on", "retry_delay_s", "lease_s", "phase_limits_s", "queue", "max_parallel")
 _KEPT_ENV = ("MONKEY_", "CUDA_VISIBLE_DEVICES")
 
 
@@ -30,11 +34,11 @@ def provider_for(submission: Submission, book: ProviderBook) -> Provider:
     return provider
 
 
-def fields_of(submission: Submission, fs: MonkeyFS) -> dict[str, Any]:
+def fields_of(submission: Submission, fs: MonkeyFS, jobs: JobBook) -> dict[str, Any]:
     """Fields of the record of a new job.
 
     Raises:
-        UsageProblem: code or data are not in monkeyfs, or a name or variable cannot be used.
+        UsageProblem: code or data are not in monkeyfs, a name or variable cannot be used, or a job it needs is unknown.
     """
     for item in submission.data:
         _has(fs, item.tree, f"data.{item.name}")
@@ -49,9 +53,11 @@ def fields_of(submission: Submission, fs: MonkeyFS) -> dict[str, Any]:
     if submission.code:
         files, size_bytes = _has(fs, submission.code.tree, "code")
         code = {**submission.code.model_dump(), "files": files, "size_bytes": size_bytes}
-    name = submission.name or default_name(submission.command)
+    name = check_name(submission.name or default_name(submission.command), "name")
+    if any(item.job == name for item in submission.depends_on) and submission.name == name:
+        raise UsageProblem("depends_on", f"{name} is this job itself; expected other jobs")
     return {
-        "name": check_name(name, "name"),
+        "name": name,
         "project": submission.project,
         "provider": submission.provider,
         "instance": submission.instance,
@@ -63,10 +69,59 @@ def fields_of(submission: Submission, fs: MonkeyFS) -> dict[str, Any]:
         "resources": submission.resources.model_dump(),
         "time_limit_s": submission.time_limit_s,
         "priority": submission.priority,
+        "retries": submission.retries,
+        "retry_on": submission.retry_on,
+        "retry_delay_s": submission.retry_delay_s,
+        "lease_s": submission.lease_s,
+        "phase_limits_s": dict(submission.phase_limits_s),
+        "depends_on": dependencies(submission.depends_on, jobs, None),
+        "queue": submission.queue or (name if submission.max_parallel else None),
+        "max_parallel": submission.max_parallel,
         "code": code,
         "data": [item.model_dump() for item in submission.data],
         "persist": [{**item.model_dump(), "tree": None} for item in submission.persist],
     }
+
+
+def dependencies(asked: Iterable[Dependency], jobs: JobBook, juid: str | None) -> list[dict[str, str]]:
+    """Jobs that a job is to wait for, by JUID.
+
+    Args:
+        asked: JUIDs, nicknames or names (of which the newest job counts).
+        jobs: the jobs.
+        juid: the job that is to wait, or None when it is being made.
+
+    Raises:
+        UsageProblem: one of them is unknown, the job itself, or waits for the job.
+    """
+    found = {}
+    for item in asked:
+        parent = jobs.named(item.job)
+        if parent is None:
+            raise UsageProblem("depends_on", f"no job {item.job!r}; `monkey list jobs` shows those there are")
+        if parent["juid"] == juid:
+            raise UsageProblem("depends_on", f"{item.job} is this job itself; expected other jobs")
+        way = _way(parent["juid"], juid, jobs) if juid else None
+        if way:
+            raise UsageProblem("depends_on", f"that is a circle: {' needs '.join([str(juid), *way])}")
+        found[parent["juid"]] = {"job": parent["juid"], "when": item.when}
+    return list(found.values())
+
+
+def _way(start: str, goal: str, jobs: JobBook) -> list[str] | None:
+    """JUIDs from a job to one that it needs, directly or not; None when it does not."""
+    ways = [[start]]
+    seen = {start}
+    while ways:
+        way = ways.pop()
+        job = jobs.known(way[-1])
+        for item in job["depends_on"] if job else ():
+            if item["job"] == goal:
+                return [*way, goal]
+            if item["job"] not in seen:
+                seen.add(item["job"])
+                ways.append([*way, item["job"]])
+    return None
 
 
 def submission_of(job: dict[str, Any]) -> Submission:
@@ -75,7 +130,7 @@ def submission_of(job: dict[str, Any]) -> Submission:
     keys = ("command", "name", "project", "provider", "instance", "run", "install", "setup", "env", "resources")
     return Submission.model_validate(
         {
-            **{key: job[key] for key in (*keys, "time_limit_s", "priority", "data")},
+            **{key: job[key] for key in (*keys, *_TRYING, "time_limit_s", "priority", "data")},
             "code": code,
             "persist": [{"name": item["name"], "path": item["path"]} for item in job["persist"]],
         }
@@ -103,6 +158,8 @@ def need_of(job: dict[str, Any], shape: str, queued_at: float) -> Need:
         priority=job["priority"],
         queued_at=queued_at,
         shape=shape,
+        group=job["queue"],
+        max_parallel=job["max_parallel"],
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +20,7 @@ from monkey.jobfile import JobFile, check_paths, load, merge
 from monkey.paths import Home
 
 JOB_FILE = "job.yml"
+_SAME_IN_BOTH = ("priority", "retries", "retry_on", "retry_delay", "lease", "depends_on", "queue", "max_parallel")
 # An environment file is text that a person wrote; this is far beyond any.
 _ENV_FILE_BYTES = 4 << 20
 
@@ -28,7 +29,8 @@ _ENV_FILE_BYTES = 4 << 20
 class Flags:
     """What a command line or a script says beside the job file; None leaves the job file's value.
 
-    `time_limit` and `memory` in the job file's own words (`1h30m`, `16G`) or as numbers (seconds, MB).
+    Times and `memory` in the job file's own words (`1h30m`, `16G`) or as numbers (seconds, MB); `retry_on` and
+    `depends_on` as lists, or texts with commas.
     """
 
     provider: str | None = None
@@ -40,6 +42,14 @@ class Flags:
     cpus: str | float | None = None
     gpus: str | int | None = None
     memory: str | int | None = None
+    priority: str | int | None = None
+    retries: str | int | None = None
+    retry_on: str | Sequence[str | int] | None = None
+    retry_delay: str | float | None = None
+    lease: str | float | None = None
+    depends_on: str | Sequence[str] | None = None
+    queue: str | None = None
+    max_parallel: str | int | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +97,7 @@ def prepare(home: Home, folder: Path | None, command: list[str], flags: Flags) -
         "env": job.variables,
         "resources": _given(cpus=job.resources.cpus, gpus=job.resources.gpus, memory_mb=job.memory_mb),
         "time_limit_s": job.time_limit_s,
-        "priority": job.priority,
+        **_scheduling(job),
         "code": {"tree": code.id, "path": job.code.path, "git": git_info(place / job.code.path)},
         "data": [{"name": item.name, "path": item.path, "tree": one.id} for item, one in data],
         "persist": [{"name": item.name, "path": item.path} for item in job.persist],
@@ -169,8 +179,25 @@ def _job(folder: Path, command: list[str], flags: Flags) -> tuple[JobFile, Path]
         "resources.cpus": flags.cpus,
         "resources.gpus": flags.gpus,
         "resources.memory": flags.memory,
+        **{key: getattr(flags, key) for key in _SAME_IN_BOTH},
     }
     return merge(job, overrides, {"command": "command"}), path.parent
+
+
+def _scheduling(job: JobFile) -> Json:
+    """What the scheduler is to know; what nobody gave is left out, so that its default stays in one place."""
+    given: dict[str, tuple[str, Any]] = {
+        "priority": ("priority", job.priority),
+        "retries": ("retries", job.retries),
+        "retry_on": ("retry_on", job.retry_on),
+        "retry_delay": ("retry_delay_s", job.retry_delay),
+        "lease": ("lease_s", job.lease),
+        "phase_limits": ("phase_limits_s", job.phase_limits_s),
+        "depends_on": ("depends_on", job.dependencies),
+        "queue": ("queue", job.queue),
+        "max_parallel": ("max_parallel", job.max_parallel),
+    }
+    return dict(field for key, field in given.items() if key in job.model_fields_set)
 
 
 def _provider(job: JobFile, flags: Flags) -> str:

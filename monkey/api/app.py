@@ -1,24 +1,26 @@
-"""The API's application: versions, errors, and the routes of the core itself and of jobs."""
+"""The API's application: versions, errors, and the routes of the core itself."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
-from fastapi import FastAPI, Header, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse
 
+from monkey.api.events import events_router
 from monkey.api.files import files_router
-from monkey.api.models import PlanBody, Submission
+from monkey.api.jobs import jobs_router
 from monkey.api.providers import providers_router
+from monkey.api.scheduler import scheduler_router
+from monkey.api.state import state_router
 from monkey.core.daemon import Core
 from monkey.errors import UsageProblem
 from monkey.store import StoreFullError
 from monkey.version import __version__
 
-_FOLLOW_CHUNK_BYTES = 256 * 1024
 VERSION_HEADER = "x-monkey-version"
 
 
@@ -27,6 +29,10 @@ def make_app(core: Core) -> FastAPI:
     app = FastAPI(title="Monkey", version=__version__, docs_url="/docs", openapi_url="/v1/openapi.json")
     app.include_router(files_router(core), prefix="/v1/fs")
     app.include_router(providers_router(core), prefix="/v1/providers")
+    app.include_router(jobs_router(core), prefix="/v1")
+    app.include_router(scheduler_router(core), prefix="/v1/scheduler")
+    app.include_router(state_router(core), prefix="/v1/state")
+    app.include_router(events_router(core), prefix="/v1/events")
 
     @app.middleware("http")
     async def same_version(
@@ -67,86 +73,9 @@ def make_app(core: Core) -> FastAPI:
         core.stop_soon()
         return core.status()
 
-    _job_routes(app, core)
     return app
 
 
 def problem(code: int, field: str, message: str) -> JSONResponse:
     """An error as every route answers it."""
     return JSONResponse({"error": {"field": field, "message": message}}, status_code=code)
-
-
-def _job_routes(app: FastAPI, core: Core) -> None:
-    @app.get("/v1/jobs")
-    async def jobs(
-        state: str | None = None, provider: str | None = None, name: str | None = None, limit: int | None = None
-    ) -> dict[str, Any]:
-        return {"jobs": core.jobs.listing(state=state, provider=provider, name=name, limit=limit)}
-
-    @app.post("/v1/jobs")
-    async def submit(
-        body: Submission, idempotency_key: Annotated[str | None, Header()] = None
-    ) -> dict[str, Any]:
-        return core.submit(body, idempotency_key)
-
-    @app.post("/v1/plan")
-    async def plan(body: PlanBody) -> dict[str, Any]:
-        return await core.plan(body)
-
-    @app.get("/v1/jobs/{which}")
-    async def job(which: str) -> dict[str, Any]:
-        return core.jobs.find(which)
-
-    @app.get("/v1/jobs/{which}/wait")
-    async def wait(which: str, revision: int = 0, timeout_s: float = 30.0) -> dict[str, Any]:
-        return await core.jobs.wait(core.jobs.find(which)["juid"], revision, min(timeout_s, 60.0))
-
-    @app.get("/v1/jobs/{which}/log")
-    async def job_log(
-        which: str, offset: int = 0, attempt: int | None = None, follow: int = 0
-    ) -> Response:
-        found = core.jobs.find(which)
-        chunks = _log_bytes(core, found["juid"], attempt, offset, bool(follow))
-        return StreamingResponse(chunks, media_type="application/octet-stream")
-
-    @app.post("/v1/jobs/{which}/cancel")
-    async def cancel(which: str) -> dict[str, Any]:
-        return await core.cancel(core.jobs.find(which)["juid"])
-
-    @app.post("/v1/jobs/{which}/pause")
-    async def pause(which: str) -> dict[str, Any]:
-        return await core.pause(core.jobs.find(which)["juid"])
-
-    @app.post("/v1/jobs/{which}/resume")
-    async def resume(which: str) -> dict[str, Any]:
-        return await core.resume(core.jobs.find(which)["juid"])
-
-    @app.post("/v1/jobs/{which}/rerun")
-    async def rerun(which: str) -> dict[str, Any]:
-        return core.rerun(core.jobs.find(which)["juid"])
-
-    @app.post("/v1/jobs/{which}/collect")
-    async def collect(which: str) -> dict[str, Any]:
-        return {"persist": await core.collect_now(core.jobs.find(which)["juid"])}
-
-
-async def _log_bytes(core: Core, juid: str, attempt: int | None, offset: int, follow: bool) -> AsyncIterator[bytes]:
-    """Bytes of a log; when following, until the attempt asked for (or the job's last) has ended."""
-    while True:
-        job = core.jobs.get(juid)
-        number = attempt or max(int(job["attempt"]), 1)
-        path = core.logs.path(juid, number)
-        if path.exists():
-            with path.open("rb") as source:
-                source.seek(offset)
-                while chunk := source.read(_FOLLOW_CHUNK_BYTES):
-                    offset += len(chunk)
-                    yield chunk
-        job = core.jobs.get(juid)
-        over = core.jobs.is_over(job) or (attempt is not None and attempt < job["attempt"])
-        if not follow or (over and core.logs.size(juid, number) <= offset):
-            return
-        if attempt is None and int(job["attempt"]) > number:
-            offset = 0
-            continue
-        await core.logs.changed(juid, 5.0)

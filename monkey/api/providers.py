@@ -8,10 +8,11 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from monkey.api.models import ProbeBody, ProviderBody
+from monkey.api.models import DrainBody, ProbeBody, ProviderBody
 from monkey.core.daemon import Core
-from monkey.core.hosts import HOLDING, host_key
+from monkey.core.livehost import LiveHost
 from monkey.errors import UsageProblem
+from monkey.names import did_you_mean
 from monkey.providers import Provider, confirm, pin, probe_all
 
 
@@ -68,6 +69,19 @@ def providers_router(core: Core) -> APIRouter:
         await core.board.check(checked)
         return show(core, checked)
 
+    @router.post("/{name}/hosts/{host}/drain")
+    async def drain(name: str, host: str, body: DrainBody) -> dict[str, Any]:
+        core.board.drain(_host(core, name, host), body.reason)
+        return show(core, core.book.get(name))
+
+    @router.post("/{name}/hosts/{host}/resume")
+    async def resume(name: str, host: str) -> dict[str, Any]:
+        live = _host(core, name, host)
+        if live.drained is None:
+            raise UsageProblem("host", f"{host} of provider {name} is not drained")
+        core.board.resume(live)
+        return show(core, core.book.get(name))
+
     @router.delete("/{name}")
     async def remove(name: str) -> dict[str, Any]:
         left = await core.provider_removed(name)
@@ -78,7 +92,6 @@ def providers_router(core: Core) -> APIRouter:
 
 def show(core: Core, provider: Provider) -> dict[str, Any]:
     """A provider as the API shows it."""
-    holding = [host_key(job) for job in core.jobs.in_states(*HOLDING)]
     hosts = []
     for entry in provider.hosts():
         live = core.board.get(provider.name, entry.name)
@@ -92,7 +105,9 @@ def show(core: Core, provider: Provider) -> dict[str, Any]:
                 "state": live.state if live else "unknown",
                 "message": live.message if live else "",
                 **{key: facts.get(key) for key in ("cpus", "gpus", "memory_mb", "disk_free_mb", "python", "hostname")},
-                "running": holding.count(f"{provider.name}/{entry.name}"),
+                "running": core.live.use(f"{provider.name}/{entry.name}").jobs,
+                "drained": live.drained.why if live and live.drained else None,
+                "failures": live.failures if live else 0,
                 "max_jobs": entry.slots,
                 "machine": live.machine if live else None,
             }
@@ -103,6 +118,15 @@ def show(core: Core, provider: Provider) -> dict[str, Any]:
         "playbook": f"monkey.runner.{provider.playbook}",
         "hosts": hosts,
     }
+
+
+def _host(core: Core, provider: str, name: str) -> LiveHost:
+    names = [entry.name for entry in core.book.get(provider).hosts()]
+    live = core.board.get(provider, name)
+    if live is None:
+        hint = did_you_mean(name, names) or f"; it has {', '.join(names) or 'none'}"
+        raise UsageProblem("host", f"provider {provider} has no host {name!r}{hint}")
+    return live
 
 
 def _path(text: str | None) -> Path | None:

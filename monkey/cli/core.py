@@ -9,6 +9,8 @@ import click
 
 from monkey.cli.base import Group, command, home, json_option, note, print_json
 
+_FULL = "its disk is full: nothing new is recorded or started until there is room; free some space for the home"
+
 
 @click.group("core", cls=Group, short_help="Start, stop or look at the core.")
 def core_group() -> None:
@@ -62,7 +64,7 @@ def stop() -> None:
 
 
 @command(short_help="Show whether a core runs.")
-@json_option("pid, version, uptime_s and jobs by state")
+@json_option("pid, version, uptime_s, jobs by state, and whether the disk is full")
 def status(as_json: bool) -> None:
     """Show whether a core runs: pid, version, uptime, jobs by state. Never starts one; exit code 2 when none runs.
 
@@ -86,6 +88,7 @@ def status(as_json: bool) -> None:
                 ("up for", show.span(found["uptime_s"])),
                 ("home", found.get("home")),
                 ("jobs", jobs or "none"),
+                ("record", _FULL if found.get("full") else None),
             ]
         )
     if found["version"] != __version__:

@@ -12,9 +12,11 @@ from monkey.errors import MonkeyError, UsageProblem
 
 # Completion must not make a person wait.
 _COMPLETED_JOBS = 50
+_JOB_IS_MISSING = "is missing: a JUID such as 26-11-21-001, or a nickname; see `monkey list jobs`"
 
 
-def _complete_jobs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_jobs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """JUIDs and nicknames of the newest jobs, when a core runs."""
     from monkey.cli.base import open_api
 
     try:
@@ -40,6 +42,17 @@ def complete_providers(_ctx: click.Context, _param: click.Parameter, incomplete:
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
+def complete_hosts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of the hosts of the provider that was named before, when a core runs."""
+    from monkey.cli.base import open_api
+
+    try:
+        hosts = open_api(start=False).provider(str(ctx.params.get("name") or ""))["hosts"]
+    except (MonkeyError, OSError):
+        return []
+    return [CompletionItem(host["name"], help=host["state"]) for host in hosts if host["name"].startswith(incomplete)]
+
+
 def job_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """One job, as argument or with --juid; the function gets `ident`."""
     import functools
@@ -50,10 +63,10 @@ def job_argument(function: Callable[..., Any]) -> Callable[..., Any]:
             raise UsageProblem("--juid", f"names {juid}, the argument {ident}; expected one job")
         chosen = ident or juid
         if not chosen:
-            raise UsageProblem("JOB", "is missing: a JUID such as 26-11-21-001, or a nickname; see `monkey list jobs`")
+            raise UsageProblem("JOB", _JOB_IS_MISSING)
         return function(*args, ident=chosen, **options)
 
-    add = click.argument("ident", metavar="JOB", required=False, shell_complete=_complete_jobs)
+    add = click.argument("ident", metavar="JOB", required=False, shell_complete=complete_jobs)
     return add(click.option("--juid", metavar="JOB", help="The job, as in the argument.")(named))
 
 
@@ -62,11 +75,24 @@ def jobs_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     import functools
 
     @functools.wraps(function)
+    def named(*args: Any, idents: list[str], **options: Any) -> Any:
+        if not idents:
+            raise UsageProblem("JOB", _JOB_IS_MISSING)
+        return function(*args, idents=idents, **options)
+
+    return jobs_or_none(named)
+
+
+def jobs_or_none(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `jobs_argument`, but `idents` may be empty."""
+    import functools
+
+    @functools.wraps(function)
     def named(*args: Any, idents: tuple[str, ...], juid: tuple[str, ...], **options: Any) -> Any:
         chosen = list(dict.fromkeys([*idents, *juid]))
-        if not chosen or not all(chosen):
-            raise UsageProblem("JOB", "is missing: a JUID such as 26-11-21-001, or a nickname; see `monkey list jobs`")
+        if not all(chosen):
+            raise UsageProblem("JOB", _JOB_IS_MISSING)
         return function(*args, idents=chosen, **options)
 
-    add = click.argument("idents", metavar="JOB...", nargs=-1, shell_complete=_complete_jobs)
+    add = click.argument("idents", metavar="JOB...", nargs=-1, shell_complete=complete_jobs)
     return add(click.option("--juid", metavar="JOB", multiple=True, help="A job, as in the arguments.")(named))

@@ -9,6 +9,8 @@ import click
 from monkey.cli.base import Group, command, json_option, open_api, open_api_of_job, print_json
 from monkey.cli.ids import complete_providers, job_argument
 
+_WHEN = {"success": "after success", "end": "after its end"}
+
 
 @click.group("info", cls=Group)
 def info_group() -> None:
@@ -67,6 +69,7 @@ def _show_job(job: dict[str, Any]) -> None:
             ("ran for", show.took(job)),
             ("time limit", show.span(job["time_limit_s"]) if job.get("time_limit_s") else None),
             ("resources", ", ".join(wants)),
+            *_scheduling(job),
             ("environment", " ".join(str(part) for part in (ran.get("env_type"), ran.get("env_file")) if part)),
             ("install", " ".join(job.get("install") or [])),
             ("setup", "; ".join(job.get("setup") or [])),
@@ -99,6 +102,29 @@ def _show_job(job: dict[str, Any]) -> None:
                 for one in attempts
             ],
         )
+
+
+def _scheduling(job: dict[str, Any]) -> list[tuple[str, object]]:
+    """What the scheduler goes by, as far as it is not as usual."""
+    from monkey.cli import show
+    from monkey.jobfile.trying import DEFAULT_PRIORITY
+
+    priority = job.get("priority")
+    retries = job.get("retries") or 0
+    rows: list[tuple[str, object]] = [("priority", None if priority == DEFAULT_PRIORITY else priority)]
+    if retries:
+        after = ", ".join(map(str, job.get("retry_on") or ("failed", "preempted", "lost")))
+        rows.append(("retries", f"{job.get('retries_used') or 0} of {retries} used; after {after}"))
+    rows += [("depends on", f"{one['job']} ({_WHEN[one['when']]})") for one in job.get("depends_on") or []]
+    queue, most = job.get("queue"), job.get("max_parallel")
+    rows.append(("queue", f"{queue or job.get('name')}, at most {most} at once" if most else queue))
+    rows.append(("lease", show.span(job["lease_s"]) if job.get("lease_s") else None))
+    limits = (job.get("phase_limits_s") or {}).items()
+    rows.append(("phase limits", ", ".join(f"{phase} {show.span(limit_s)}" for phase, limit_s in limits)))
+    waits = job["state"] in {"QUEUED", "RECOVERING"}
+    rows.append(("next try", show.local(job.get("not_before")) if waits else None))
+    rows.append(("held", "`monkey job resume` lets it start" if waits and job.get("held") else None))
+    return rows
 
 
 def _commit(git: dict[str, Any]) -> str:

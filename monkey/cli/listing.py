@@ -84,7 +84,7 @@ def jobs(
                 job["juid"],
                 job["nickname"],
                 job["name"],
-                show.state_words(job),
+                show.state_and_why(job),
                 "/".join(part for part in (job["provider"], job["host"]) if part),
                 show.ago(job["submitted_at"]).removesuffix(" ago"),
                 show.took(job),
@@ -172,7 +172,7 @@ def host_cells(host: dict[str, Any]) -> tuple[object, ...]:
         show.size(host["memory_mb"] * 1_048_576) if host.get("memory_mb") else "",
         show.size(host["disk_free_mb"] * 1_048_576) if host.get("disk_free_mb") else "",
         f"{running}/{host['max_jobs']}" if host.get("max_jobs") else running,
-        host.get("message"),
+        "; ".join(dict.fromkeys(text for text in (host.get("drained"), host.get("message")) if text)),
     )
 
 

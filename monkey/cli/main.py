@@ -16,6 +16,7 @@ Examples:
   monkey run python3 mnist.py --learning-rate 0.14     here, or where job.yml says
   monkey run -p lab -d python3 mnist.py                on the hosts of provider lab, without waiting
   monkey list jobs --running
+  monkey explain kob                                   why it waits, or what became of it
   monkey logs -f 26-11-21-001                          or the nickname: monkey logs -f kob
   monkey output kob                                    its results, into monkey-output/
 
@@ -34,13 +35,17 @@ the line on standard error says what was expected.
         "list": "monkey.cli.listing:list_group",
         "info": "monkey.cli.info:info_group",
         "logs": "monkey.cli.logs:logs",
+        "explain": "monkey.cli.why:explain",
+        "events": "monkey.cli.why:events",
         "output": "monkey.cli.output:output",
         "kill": "monkey.cli.job:kill_group",
         "job": "monkey.cli.job:job_group",
         "create": "monkey.cli.provider:create_group",
         "provider": "monkey.cli.provider:provider_group",
+        "scheduler": "monkey.cli.scheduling:scheduler_group",
         "init": "monkey.cli.init:init",
         "core": "monkey.cli.core:core_group",
+        "state": "monkey.cli.state:state_group",
         "completion": "monkey.cli.completion:completion",
         "help": "monkey.cli.main:help_command",
     },

@@ -1,4 +1,4 @@
-"""`monkey provider add|remove|check` and `monkey create instance`."""
+"""`monkey provider add|remove|check|drain|resume` and `monkey create instance`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from monkey.cli.base import Group, asks, command, json_option, note, open_api, print_json
-from monkey.cli.ids import complete_providers
+from monkey.cli.ids import complete_hosts, complete_providers
 from monkey.errors import UsageProblem
 
 _TYPES = ("ssh",)
@@ -16,7 +16,7 @@ _ALL_TYPES = ("local", "ssh", "aws", "gcp", "slurm")
 
 @click.group("provider", cls=Group)
 def provider_group() -> None:
-    """Add, remove or check providers: the places where jobs run.
+    """Add, remove, check or drain providers: the places where jobs run.
 
     `local`, this machine, is there from the start.
 
@@ -24,6 +24,7 @@ def provider_group() -> None:
     Examples:
       monkey provider add lab --type ssh --host me@10.0.0.2 --host me@10.0.0.3:2222 --key ~/.ssh/id_ed25519
       monkey provider check lab
+      monkey provider drain lab 10.0.0.2 --reason "new disk"
       monkey provider remove lab
     """
 
@@ -187,6 +188,47 @@ def check(name: str, as_json: bool) -> int:
     return _shown(found, as_json)
 
 
+@command(short_help="Give a host no further jobs.")
+@click.argument("name", shell_complete=complete_providers)
+@click.argument("host", shell_complete=complete_hosts)
+@click.option("--reason", metavar="TEXT", default="", help="Why; shown with the host and to the jobs that wait for it.")
+@json_option("the provider with its hosts")
+def drain(name: str, host: str, reason: str, as_json: bool) -> None:
+    """Give a host no further jobs. What runs there goes on.
+
+    A host that fails again and again is drained by itself. `monkey provider resume` gives it jobs again.
+
+    \b
+    Examples:
+      monkey provider drain lab 10.0.0.2 --reason "new disk on Friday"
+    """
+    found = open_api().drain(name, host, reason)
+    if as_json:
+        print_json(found)
+        return
+    running = next((one.get("running") or 0 for one in found["hosts"] if one["name"] == host), 0)
+    goes_on = f"; {running} job{' goes' if running == 1 else 's go'} on there" if running else ""
+    click.echo(f"host {host} of provider {name} is drained: it gets no further jobs{goes_on}")
+
+
+@command(short_help="Give a drained host jobs again.")
+@click.argument("name", shell_complete=complete_providers)
+@click.argument("host", shell_complete=complete_hosts)
+@json_option("the provider with its hosts")
+def resume(name: str, host: str, as_json: bool) -> None:
+    """Give a drained host jobs again, as soon as it answers.
+
+    \b
+    Examples:
+      monkey provider resume lab 10.0.0.2
+    """
+    found = open_api().resume_host(name, host)
+    if as_json:
+        print_json(found)
+        return
+    click.echo(f"host {host} of provider {name} gets jobs again as soon as it answers")
+
+
 @command(short_help="Create an instance on a cloud provider.")
 @click.option("-p", "--provider", metavar="NAME", default="local", shell_complete=complete_providers, help="On which.")
 @click.argument("name", required=False)
@@ -207,6 +249,6 @@ def instance(provider: str, name: str | None) -> None:
     raise UsageProblem("--provider", f"{found['name']} is of type {found['type']} and creates no instances: {how}")
 
 
-for _command in (add, remove, check):
+for _command in (add, remove, check, drain, resume):
     provider_group.add_command(_command)
 create_group.add_command(instance)

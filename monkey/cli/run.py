@@ -26,6 +26,21 @@ if TYPE_CHECKING:
 @click.option("--cpus", metavar="N", help="CPUs it needs.")
 @click.option("--gpus", metavar="N", help="GPUs it needs; it sees these only.")
 @click.option("--memory", metavar="SIZE", help="Memory it needs: 512M, 16G.")
+@click.option("--priority", metavar="N", help="0 to 1000, higher goes first; without it 500.")
+@click.option("--retries", metavar="N", help="Up to N further attempts when it fails, is preempted or lost.")
+@click.option(
+    "--retry-on", metavar="WORD,..", help="Only after these: exit codes, failed, setup, timed_out, preempted, lost."
+)
+@click.option("--retry-delay", metavar="TIME", help="Pause before the first retry, then doubled; without it 10 s.")
+@click.option("--lease", metavar="TIME", help="Its host ends it when the main node has been away for so long.")
+@click.option(
+    "--depends-on",
+    metavar="ID[,ID]",
+    multiple=True,
+    help="Start after the success of these jobs; afterany:ID, after its end; may be repeated.",
+)
+@click.option("--queue", metavar="NAME", help="Jobs of one queue share --max-parallel; without it those of its name.")
+@click.option("--max-parallel", metavar="N", help="Start only while fewer than N jobs of its queue are out.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, where it would run and how; change nothing.")
 @click.option("-d", "--detach", is_flag=True, help="Print the JUID and return as soon as the job is recorded.")
 @click.option("-f", "--foreground", is_flag=True, help="Stream until the end (this is what happens without -d).")
@@ -42,11 +57,13 @@ def run(
     cpus: str | None,
     gpus: str | None,
     memory: str | None,
+    depends_on: tuple[str, ...],
     dry_run: bool,
     detach: bool,
     foreground: bool,
     as_json: bool,
     command_words: tuple[str, ...],
+    **of_the_scheduler: str | None,
 ) -> int:
     """Run COMMAND with the code of this folder, and stream its output until the end.
 
@@ -62,6 +79,8 @@ def run(
       monkey run python3 mnist.py --learning-rate 0.14
       monkey run -p lab --gpus 1 --time-limit 2h python3 mnist.py
       monkey run -d --name sweep-1 --env SEED=7 ./train.sh "two words"
+      monkey run --retries 3 --retry-on 137,lost --priority 900 python3 mnist.py
+      monkey run -d --depends-on kob,afterany:bab ./report.sh
       monkey run --dry-run python3 mnist.py
       monkey run -- -odd-program
     """
@@ -81,6 +100,8 @@ def run(
         cpus=cpus,
         gpus=gpus,
         memory=memory,
+        depends_on=",".join(depends_on) if depends_on else None,
+        **of_the_scheduler,
     )
     prepared = prepare(home(), None, utf8_arguments(command_words), flags)
     api = open_api()

@@ -24,6 +24,7 @@ _STATE_COLOURS = {
     "TIMED_OUT": "red",
     "LOST": "red",
     "CANCELLED": "magenta",
+    "drained": "magenta",
     "up": "green",
     "ready": "green",
     "down": "red",
@@ -88,12 +89,19 @@ def ago(iso: str | None) -> str:
     return "" if then is None else f"{span(time.time() - then)} ago"
 
 
+def clock(iso: str | None) -> str:
+    """Local time: `2026-11-21 10:15:02`, or nothing."""
+    then = moment(iso)
+    return "" if then is None else f"{datetime.fromtimestamp(then, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
 def local(iso: str | None) -> str:
-    """Local time and how long ago: `2026-11-21 10:15:02 (3 min ago)`."""
+    """Local time and how long ago, or until then: `2026-11-21 10:15:02 (3 min ago)`, `… (in 12 s)`."""
     then = moment(iso)
     if then is None:
         return ""
-    return f"{datetime.fromtimestamp(then, UTC).astimezone():%Y-%m-%d %H:%M:%S} ({ago(iso)})"
+    left = then - time.time()
+    return f"{clock(iso)} ({f'in {span(left)}' if left > 0.5 else ago(iso)})"
 
 
 def took(job: dict[str, Any]) -> str:
@@ -116,6 +124,27 @@ def state_words(job: dict[str, Any]) -> str:
     if job.get("cancel_requested") and not job.get("finished_at"):
         extra = "cancelling"
     return f"{job['state']} ({extra})" if extra else str(job["state"])
+
+
+_WAITS = {
+    "WAITING_FOR_SLOT": "for a slot",
+    "WAITING_FOR_HOST": "for a host",
+    "NO_HOST_FITS": "no host fits",
+    "WAITING_FOR_QUEUE": "for its queue",
+    "WAITING_FOR_TURN": "for its turn",
+    "WAITING_FOR_DEPENDENCY": "for other jobs",
+    "RETRYING": "tried again",
+    "HOST_UNREACHABLE": "for its host",
+}
+
+
+def state_and_why(job: dict[str, Any]) -> str:
+    """`QUEUED (for a slot)`, `QUEUED (tried again in 12 s)`: with what it waits for, where that is known."""
+    if job["state"] not in {"QUEUED", "RECOVERING"}:
+        return state_words(job)
+    due = (moment(job.get("not_before")) or 0.0) - time.time()
+    why = "held" if job.get("held") else f"tried again in {span(due)}" if due > 0 else _WAITS.get(job["reason"])
+    return f"{job['state']} ({why})" if why and not job.get("cancel_requested") else state_words(job)
 
 
 def state_coloured(words: str) -> str:

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monkey.core.follow import finish
-from monkey.core.hosts import HostBoard, LiveHost, host_key, why_failed
+from monkey.core.ending import conclude
+from monkey.core.hosts import HostBoard, why_failed
+from monkey.core.live import LiveJobs, host_key
+from monkey.core.livehost import LiveHost
 from monkey.engine import Engine, HostResult
 from monkey.errors import MonkeyError
 from monkey.jobs import Job, JobBook
-from monkey.states import TERMINAL, Reason, State
+from monkey.states import Reason, State
 
 log = logging.getLogger("monkey.collect")
 
@@ -62,7 +64,7 @@ class Collector:
     """Runs ``collect_jobs`` for hosts that have something to fetch or to clear.
 
     Args:
-        board, jobs, engine: the parts it works on.
+        board, jobs, live, engine: the parts it works on.
         monkeyfs: where results go.
         spawn: runs a coroutine as a task.
         wake: called when the scheduler should look again.
@@ -72,6 +74,7 @@ class Collector:
         self,
         board: HostBoard,
         jobs: JobBook,
+        live: LiveJobs,
         engine: Engine,
         monkeyfs: Path,
         spawn: Callable[[Any], None],
@@ -79,34 +82,59 @@ class Collector:
     ) -> None:
         self._board = board
         self._jobs = jobs
+        self._live = live
         self._engine = engine
         self._monkeyfs = monkeyfs
         self._spawn = spawn
         self._wake = wake
         self._at_once = asyncio.Semaphore(_RUNS_AT_ONCE)
-        self._due: dict[str, float] = {}
+        # Running jobs: their host, and when their folders are fetched next.
+        self._due: dict[str, tuple[str, float]] = {}
         self._failures: dict[str, int] = {}
         # Ended attempts whose folders are still on their hosts; the flag in the record survives a restart.
-        self._remains: dict[str, tuple[str, int, float]] = {}
+        self._remains: dict[tuple[str, int], tuple[str, float]] = {}
 
     def load(self) -> None:
-        """Take up what an earlier core left to clear."""
-        for job in self._jobs.in_states(*TERMINAL):
-            self.ended(job)
+        """Take up what an earlier core left to clear, and results that are still to come."""
+        for job in self._jobs.on_hosts():
+            self.noted(job)
+        for juid in self._live.in_state(State.CLEANUP):
+            if not self._jobs.get(juid)["persist"]:
+                conclude(self._jobs, juid)
 
-    def ended(self, job: Job) -> None:
-        """Remember to clear a host of an attempt that has ended."""
-        if job["on_host"] and State(job["state"]) in TERMINAL:
-            self._remains.setdefault(job["juid"], (host_key(job), job["attempt"], asyncio.get_running_loop().time()))
+    def noted(self, job: Job) -> None:
+        """Remember to clear hosts of attempts of a job that are over."""
+        clock = asyncio.get_running_loop().time()
+        for entry in job["attempts"]:
+            if entry.get("on_host") and entry.get("over"):
+                key = f"{entry['provider']}/{entry['host']}"
+                self._remains.setdefault((job["juid"], entry["attempt"]), (key, clock))
+
+    def next_due(self) -> float | None:
+        """The event loop's time at which there is something to fetch or to clear."""
+        clock = asyncio.get_running_loop().time()
+        due = [at for key, at in self._due.values() if self._open(key)]
+        due += [at + _CLEAR_AFTER_S for key, at in self._remains.values() if self._open(key)]
+        if due:
+            # Work that is due waits for its host.
+            due = [max(min(due), clock)]
+        due += [host.retry_at for host in self._board.all() if host.connected and host.retry_at > clock]
+        return min(due, default=None)
+
+    def _open(self, key: str) -> bool:
+        host = self._board.by_key(key)
+        clock = asyncio.get_running_loop().time()
+        return host is not None and host.connected and not host.collecting and host.retry_at <= clock
 
     def step(self) -> None:
         """Start what is due: one run for all hosts of a provider that are due now, none for a host that is in one."""
         clock = asyncio.get_running_loop().time()
         due: dict[str, list[_Work]] = {}
         keeping: dict[str, list[Job]] = {}
-        for job in self._jobs.in_states(State.CLEANUP, *_RUNNING):
-            if job["persist"]:
-                keeping.setdefault(host_key(job), []).append(job)
+        self._due = {juid: at for juid, at in self._due.items() if juid in self._live.keeping}
+        for juid in self._live.keeping:
+            job = self._jobs.get(juid)
+            keeping.setdefault(host_key(job), []).append(job)
         for host in self._board.all():
             if host.collecting or host.retry_at > clock or not host.connected:
                 continue
@@ -119,10 +147,11 @@ class Collector:
 
     def _work(self, host: LiveHost, mine: list[Job], clock: float) -> _Work | None:
         for job in mine:
-            self._due.setdefault(job["juid"], clock + DURING_RUN_EVERY_S)
-        fetch = [job for job in mine if job["state"] == State.CLEANUP or self._due[job["juid"]] <= clock]
-        clear = [(juid, n) for juid, (key, n, _) in self._remains.items() if key == host.key]
-        old = any(clock - at > _CLEAR_AFTER_S for key, _, at in self._remains.values() if key == host.key)
+            self._due.setdefault(job["juid"], (host.key, clock + DURING_RUN_EVERY_S))
+        fetch = [job for job in mine if job["state"] == State.CLEANUP or self._due[job["juid"]][1] <= clock]
+        mine_left = {attempt: at for attempt, (key, at) in self._remains.items() if key == host.key}
+        clear = list(mine_left)
+        old = any(clock - at >= _CLEAR_AFTER_S for at in mine_left.values())
         if not fetch and not (clear and (old or len(clear) >= _CLEAR_AT_ONCE)):
             return None
         clear += [(job["juid"], job["attempt"]) for job in fetch if job["state"] == State.CLEANUP]
@@ -184,19 +213,18 @@ class Collector:
         }
         cleared = outcome.ok or bool(outcome.results.get("teardown"))
         if cleared:
-            for juid, _ in clear:
-                self._remains.pop(juid, None)
-                self._jobs.change(juid, on_host=False)
+            for juid, number in clear:
+                self._remains.pop((juid, number), None)
+                self._jobs.cleared(juid, {number})
         for job in fetch:
-            self._due[job["juid"]] = clock + DURING_RUN_EVERY_S
+            self._due[job["juid"]] = (host.key, clock + DURING_RUN_EVERY_S)
             persist = came.get((job["juid"], job["attempt"]))
             if persist is not None:
                 self._jobs.change(job["juid"], persist=persist)
             current = self._jobs.get(job["juid"])
             if job["state"] == State.CLEANUP and current["state"] == State.CLEANUP and persist is not None:
                 self._due.pop(job["juid"], None)
-                finish(self._jobs, current)
-                self.ended(self._jobs.get(job["juid"]))
+                conclude(self._jobs, job["juid"])
         if not outcome.ok:
             message = why_failed(outcome, host.entry)
             log.warning("collect from %s: %s", host.key, message)
@@ -208,7 +236,6 @@ class Collector:
                 if outcome.unreachable is None:
                     self._failures[job["juid"]] = self._failures.get(job["juid"], 0) + 1
                 if self._failures.get(job["juid"], 0) >= _TRIES:
-                    finish(self._jobs, current, f"Its results could not be brought back: {message}")
-                    self.ended(self._jobs.get(job["juid"]))
+                    conclude(self._jobs, job["juid"], note=f"Its results could not be brought back: {message}")
                 else:
                     self._jobs.change(job["juid"], None, Reason.COLLECTING, f"results are still to come: {message}")

@@ -10,35 +10,41 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs import trees
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.blobs import MonkeyFS
 
-from monkey import submit
-from monkey.api.models import PlanBody, Submission
-from monkey.core import dispatch
+from monkey.core.changes import Changes
 from monkey.core.collecting import Collector
-from monkey.core.deadlines import overdue
-from monkey.core.follow import Follower, finish
-from monkey.core.hosts import HostBoard, host_key, why_failed
+from monkey.core.deadlines import DEADLINE, PHASE, passed
+from monkey.core.dispatch import Dispatcher
+from monkey.core.ending import conclude
+from monkey.core.follow import Follower
+from monkey.core.hosts import HostBoard, why_failed
+from monkey.core.launching import Launcher
+from monkey.core.leases import Leases
+from monkey.core.live import LiveJobs
+from monkey.core.livehost import LiveHost
+from monkey.core.orders import Orders
+from monkey.core.requests import Requests
+from monkey.core.wave import need
 from monkey.engine import Engine
 from monkey.errors import UsageProblem
-from monkey.events import NotConnected
 from monkey.jobs import Job, JobBook
 from monkey.logs import LogBook
 from monkey.paths import Home
 from monkey.providers import ProviderBook, core_id
 from monkey.providers.book import LOCAL
-from monkey.scheduler import decide
-from monkey.states import LIVE, Deadline, Reason, State
-from monkey.store import Store
+from monkey.states import DEADLINES, LIVE, Deadline, State
+from monkey.store import Store, StoreFullError
 from monkey.version import __version__
 
 log = logging.getLogger("monkey.core")
 
-_LOOK_AGAIN_S = 2.0
 _STOP_WITHIN_S = 10.0
-_DEADLINES_EVERY_S = 60.0
-_LOOKED_AT_WITHIN_S = 20.0
+# While the disk is full nothing is dispatched; whether there is room again is looked at so often.
+_FULL_AGAIN_S = 2.0
+# A step that failed is not tried again at once.
+_FAILED_AGAIN_S = 1.0
+_LONGEST_SLEEP_S = 3600.0
 
 
 class Core:
@@ -55,23 +61,30 @@ class Core:
         self.fs = MonkeyFS(home.monkeyfs)
         self.book = ProviderBook(home)
         self.logs = LogBook(home.jobs)
+        self.changes = Changes()
         self.jobs = JobBook(store, self._changed)
+        self.live = LiveJobs(need, self.jobs.state_of)
         self.engine = Engine(home.runs)
-        self.board = HostBoard(self.book, store, self.jobs, self.engine, core_id(home), self.wake)
-        cancel = self._cancel_on_host
-        self.follower = Follower(self.board, self.jobs, self.logs, self.wake, cancel)
-        self.board.listener = self.follower
-        self.dispatcher = dispatch.Dispatcher(
-            self.board, self.jobs, self.logs, self.engine, home.monkeyfs, self.spawn, cancel
+        self.board = HostBoard(self.book, store, self.live, self.engine, core_id(home), self.wake)
+        self.orders = Orders(self.board, self.spawn)
+        self.leases = Leases(self.board, self.jobs, self.live, self.spawn)
+        self.board.listener = Follower(
+            self.board, self.jobs, self.live, self.logs, self.orders, self.leases, self.wake
         )
-        self.collector = Collector(self.board, self.jobs, self.engine, home.monkeyfs, self.spawn, self.wake)
+        self.launcher = Launcher(
+            self.board, self.jobs, self.logs, self.engine, self.orders, home.monkeyfs, self.spawn
+        )
+        self.dispatcher = Dispatcher(self.board, self.jobs, self.live, self.launcher, store)
+        self.jobs.why_waits = self._why_waits
+        self.collector = Collector(
+            self.board, self.jobs, self.live, self.engine, home.monkeyfs, self.spawn, self.wake
+        )
+        self.requests = Requests(self)
         self.stopping = asyncio.Event()
         self._woken = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._checking: set[str] = set()
         self._started_at = time.monotonic()
-        self._began_at = time.time()
-        self._deadlines_at = 0.0
 
     # The loop
 
@@ -79,20 +92,44 @@ class Core:
         """Reattach, then schedule until told to stop."""
         await asyncio.to_thread(self.engine.end_leftovers)
         self.board.load()
+        self.live.load(self.jobs.in_states(*LIVE))
         self.board.connect_all()
         self.collector.load()
         while not self.stopping.is_set():
             self._woken.clear()
-            try:
-                self._look_at_new_hosts()
-                self.dispatcher.step()
-                self.collector.step()
-                self._enforce_deadlines()
-            except Exception:
-                log.exception("scheduler")
+            again_s = self._turn()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), _LOOK_AGAIN_S)
+                await asyncio.wait_for(self._woken.wait(), again_s)
         await self._wind_down()
+
+    def _turn(self) -> float:
+        """One look at everything; seconds until the next one, should nothing happen before."""
+        if self.store.is_full and not self.store.probe_room():
+            return _FULL_AGAIN_S
+        try:
+            self.look_at_hosts()
+            self.leases.step()
+            self._timers()
+            self.dispatcher.step()
+            self.collector.step()
+            return self._sleep_s()
+        except StoreFullError as error:
+            log.error("nothing is dispatched until there is room: %s", error)
+            return _FULL_AGAIN_S
+        except Exception:
+            log.exception("scheduler")
+            return _FAILED_AGAIN_S
+
+    def _sleep_s(self) -> float:
+        clock = asyncio.get_running_loop().time()
+        timer = self.live.timers.next()
+        due = [
+            None if timer is None else timer - self.live.clock(),
+            self.leases.next_due(),
+            *(None if at is None else at - clock for at in (self.board.next_due(), self.collector.next_due())),
+            self.dispatcher.next_due(),
+        ]
+        return max(0.01, min((s for s in due if s is not None), default=_LONGEST_SLEEP_S))
 
     def wake(self) -> None:
         """Have the scheduler look again."""
@@ -101,6 +138,7 @@ class Core:
     def stop_soon(self) -> None:
         """Stop; jobs on hosts go on, the next core takes them up."""
         self.stopping.set()
+        self.changes.close()
         self.wake()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -117,50 +155,73 @@ class Core:
 
     async def _wind_down(self) -> None:
         self.engine.cancel_all()
+        with contextlib.suppress(Exception):
+            await self.leases.before_stop()
         await self.board.disconnect(self.board.all())
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=_STOP_WITHIN_S)
 
-    def _enforce_deadlines(self) -> None:
-        if time.monotonic() < self._deadlines_at:
-            return
-        self._deadlines_at = time.monotonic() + _DEADLINES_EVERY_S
-        for job in self.jobs.in_states(*LIVE):
+    def _timers(self) -> None:
+        """Pauses that are over, and jobs that stayed too long where they are."""
+        now = self.live.clock()
+        for juid, what in self.live.timers.pop(now):
+            job = self.jobs.get(juid)
+            if what not in {DEADLINE, PHASE}:
+                self.dispatcher.recovered(juid)
+                continue
             host = self.board.of(job)
-            passed = overdue(job, time.time(), max(self._began_at, host.heard_at if host else 0.0))
-            if passed:
-                self._end_overdue(job, passed)
+            limit = DEADLINES[State(job["state"])]
+            heard_at = max(self._started_at, host.heard_at if host else 0.0)
+            if what == DEADLINE and limit.counts_from == "last_heard" and now - heard_at < limit.seconds:
+                self.live.postpone(juid, heard_at + limit.seconds)
+            else:
+                self._end_overdue(job, passed(job, what))
 
-    def _end_overdue(self, job: Job, passed: Deadline) -> None:
+    def _end_overdue(self, job: Job, over: Deadline) -> None:
         juid, state = job["juid"], State(job["state"])
-        log.warning("%s passed the deadline of %s", juid, state)
+        log.warning("%s stayed too long in %s: %s", juid, state, over.reason)
         if state == State.CLEANUP:
-            finish(self.jobs, job, "Its results could not be brought back in time.")
+            conclude(self.jobs, juid, note="Its results could not be brought back in time.")
         elif state == State.PAUSED:
             # Its processes are there and stopped: they are ended like those of any cancelled job.
-            self.jobs.change(juid, None, passed.reason, cancel_requested=True)
-            self._cancel_on_host(juid)
+            self.orders.give("cancel", self.jobs.change(juid, None, over.reason, cancel_requested=True))
+        elif state == State.DISPATCHING:
+            self.launcher.abandon_all(juid)
+            self.orders.give("cancel", job)
+            conclude(self.jobs, juid, {"state": over.then, "reason": str(over.reason), "message": None})
         else:
-            self.jobs.change(juid, passed.then, passed.reason, phase=None, cancel_requested=True)
-            self._cancel_on_host(juid)
+            self.orders.give("cancel", job)
+            self.jobs.change(juid, over.then, over.reason, phase=None)
 
-    def _look_at_new_hosts(self) -> None:
-        for name in self.board.unknown():
+    def look_at_hosts(self) -> None:
+        """Look at hosts that are new, or did not answer when they were looked at last."""
+        self.board.resume_steady()
+        for name, hosts in self.board.to_probe().items():
             if name not in self._checking:
                 self._checking.add(name)
-                self.spawn(self._check(name))
+                self.spawn(self._check(name, hosts))
 
-    async def _check(self, provider: str) -> None:
+    def is_checking(self, provider: str) -> bool:
+        """Whether hosts of a provider are being looked at."""
+        return provider in self._checking
+
+    async def _check(self, provider: str, hosts: list[LiveHost]) -> None:
         try:
-            await self.board.check(self.book.get(provider))
+            await self.board.check(self.book.get(provider), hosts)
         finally:
             self._checking.discard(provider)
 
     def _changed(self, job: Job) -> None:
+        self.live.note(job)
+        self.changes.tell(job)
         self.logs.wake(job["juid"])
-        if self.jobs.is_over(job):
-            self.collector.ended(job)
+        if job["on_host"]:
+            self.collector.noted(job)
         self.wake()
+
+    def _why_waits(self, job: Job) -> tuple[str, str] | None:
+        why = self.dispatcher.why(job)
+        return (why.reason, why.message) if why else None
 
     # What the API asks
 
@@ -172,137 +233,12 @@ class Core:
             "uptime_s": round(time.monotonic() - self._started_at, 1),
             "home": str(self.home.root),
             "jobs": self.jobs.counts(),
+            "full": self.store.is_full,
         }
-
-    def submit(self, submission: Submission, key: str | None) -> Job:
-        """Record a job; when this returns it is never lost.
-
-        Raises:
-            UsageProblem: it cannot be run as it is; nothing is recorded.
-        """
-        submit.provider_for(submission, self.book)
-        fields = submit.fields_of(submission, self.fs)
-        submit.check_fits(_asked(fields), self.board.views())
-        return self.jobs.view(self.jobs.add(fields, key))
-
-    async def plan(self, body: PlanBody) -> dict[str, Any]:
-        """What would happen to a submission now; nothing is changed. Hosts that are new are looked at first."""
-        provider = submit.provider_for(body, self.book)
-        self._look_at_new_hosts()
-        until = time.monotonic() + _LOOKED_AT_WITHIN_S
-        while provider.name in self._checking and time.monotonic() < until:
-            await asyncio.sleep(0.1)
-        need = _asked({**body.model_dump(), "juid": "", "resources": body.resources.model_dump()})
-        views = self.board.views()
-        submit.check_fits(need, views)
-        waves, waiting = decide([need], views)
-        host = next(iter(waves[0].hosts)) if waves else None
-        live = self.board.get(provider.name, host) if host else None
-        there: set[str] = set()
-        for tree in live.trees if live else ():
-            if self.fs.has_tree(tree):
-                there.update(trees.blobs_of(self.fs.get_tree(tree)))
-        lacking = [size for sha, size in body.blobs.items() if sha not in there]
-        return {
-            "provider": provider.name,
-            "host": host,
-            "playbook": f"monkey.runner.{provider.playbook}",
-            "send": {"files": len(lacking), "bytes": sum(lacking)},
-            "reason": waiting[0].message if waiting else f"goes to host {host}",
-        }
-
-    def rerun(self, juid: str) -> Job:
-        """The same job again, from what the record and monkeyfs hold."""
-        submission = submit.submission_of(self.jobs.get(juid))
-        submit.provider_for(submission, self.book)
-        fields = {**submit.fields_of(submission, self.fs), "rerun_of": juid}
-        return self.jobs.view(self.jobs.add(fields, None))
-
-    async def cancel(self, juid: str) -> Job:
-        """Cancel in whatever state; of one that is over nothing changes."""
-        job = self.jobs.get(juid)
-        state = State(job["state"])
-        if self.jobs.is_over(job) or state == State.CLEANUP:
-            return self.jobs.view(job)
-        if state == State.QUEUED:
-            return self.jobs.view(
-                self.jobs.change(juid, State.CANCELLED, Reason.CANCELLED_BY_USER, cancel_requested=True)
-            )
-        host = self.board.of(job)
-        if state == State.DISPATCHING and not self.dispatcher.is_launching(juid) and not (host and host.installed):
-            # It waits for a host that never had a client of ours: nothing of it can be there.
-            gone = self.jobs.change(juid, State.CANCELLED, Reason.CANCELLED_BY_USER, phase=None, cancel_requested=True)
-            return self.jobs.view(gone)
-        self.jobs.change(juid, cancel_requested=True)
-        self.dispatcher.abandon(juid)
-        self._cancel_on_host(juid)
-        self.wake()
-        return self.jobs.view(self.jobs.get(juid))
-
-    def _cancel_on_host(self, juid: str) -> None:
-        self.spawn(self._ask_cancel(juid))
-
-    async def _ask_cancel(self, juid: str) -> None:
-        # Where the host does not answer now, it is asked again at its next hello (Follower.on_hello).
-        with contextlib.suppress(NotConnected, UsageProblem):
-            await self._ask(juid, "cancel")
-
-    async def pause(self, juid: str) -> Job:
-        """Hold a queued job back, or stop a running one where it stands."""
-        job = self.jobs.get(juid)
-        state = State(job["state"])
-        if state == State.QUEUED:
-            job = self.jobs.change(juid, None, Reason.PAUSED_BY_USER, held=True)
-        elif state == State.RUNNING:
-            await self._ask_or_say(juid, "pause")
-            job = await self._until(juid, State.PAUSED)
-        elif state != State.PAUSED:
-            raise UsageProblem("job", f"{juid} is {state}; only a job that is queued or runs can be paused")
-        return self.jobs.view(job)
-
-    async def resume(self, juid: str) -> Job:
-        """Let a paused job go on."""
-        job = self.jobs.get(juid)
-        state = State(job["state"])
-        if state == State.QUEUED and job["held"]:
-            job = self.jobs.change(juid, None, Reason.SUBMITTED, held=False)
-        elif state == State.PAUSED:
-            await self._ask_or_say(juid, "resume")
-            job = await self._until(juid, State.RUNNING)
-        else:
-            raise UsageProblem("job", f"{juid} is {state}, not paused; only a paused job can be resumed")
-        return self.jobs.view(job)
 
     async def collect_now(self, juid: str) -> list[dict[str, Any]]:
         """Persisted folders as they are now; those fetched last where there is nothing newer."""
         return await self.collector.now(juid)
-
-    async def _until(self, juid: str, state: State) -> Job:
-        job = self.jobs.get(juid)
-        for _ in range(10):
-            if job["state"] == state or self.jobs.is_over(job):
-                break
-            await self.jobs.wait(juid, job["revision"], 1.0)
-            job = self.jobs.get(juid)
-        return job
-
-    async def _ask_or_say(self, juid: str, op: str) -> None:
-        try:
-            await self._ask(juid, op)
-        except NotConnected as error:
-            job = self.jobs.get(juid)
-            host = self.board.of(job)
-            why = host.message if host else "it was removed"
-            raise UsageProblem("job", f"host {job['host']} does not answer now, nothing was changed: {why}") from error
-
-    async def _ask(self, juid: str, op: str) -> None:
-        job = self.jobs.get(juid)
-        host = self.board.of(job)
-        if host is None or host.stream is None:
-            raise NotConnected(host_key(job))
-        reply = await host.stream.request(op, juid, job["attempt"])
-        if not reply.get("ok"):
-            raise UsageProblem("job", str(reply.get("error")))
 
     # Providers
 
@@ -318,7 +254,7 @@ class Core:
         provider = self.book.get(name)
         if name == LOCAL:
             raise UsageProblem("provider", "local is always there and cannot be removed")
-        live = [job["juid"] for job in self.jobs.in_states(*LIVE) if job["provider"] == name]
+        live = [juid for juid in self.live.in_state(*LIVE) if self.jobs.get(juid)["provider"] == name]
         if live:
             raise UsageProblem("provider", f"{name} still has {len(live)} jobs that have not ended, such as {live[0]}")
         hosts = self.board.all(name)
@@ -334,6 +270,3 @@ class Core:
         self.board.forget(name)
         return left
 
-
-def _asked(fields: dict[str, Any]) -> Any:
-    return submit.need_of({**fields, "juid": fields.get("juid", "")}, "", 0.0)

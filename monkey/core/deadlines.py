@@ -1,37 +1,37 @@
-"""Every state that is not final has a deadline (KubeRay #3903): which jobs have passed theirs. A pure function."""
+"""Limits of time: every state that is not final has a deadline (KubeRay #3903), and a job may set shorter ones for the
+phases of its own way. Pure functions.
+"""
 
 from __future__ import annotations
 
-import datetime
 from typing import Any
 
 from monkey.jobs import Job
-from monkey.states import DEADLINES, TERMINAL, Deadline, State
+from monkey.states import DEADLINES, Deadline, Reason, State
+
+DEADLINE = "deadline"
+PHASE = "phase"
+
+_PHASE_OF: dict[State, str] = {State.QUEUED: "queued", State.CLEANUP: "cleanup"}
 
 
-def entered_at(job: Job) -> float:
-    """When the job's state began, in seconds since the epoch."""
-    began: dict[str, Any] = job["history"][-1]
-    for entry in reversed(job["history"]):
-        if entry["state"] != job["state"]:
-            break
-        began = entry
-    return datetime.datetime.fromisoformat(began["at"]).timestamp()
-
-
-def overdue(job: Job, now_s: float, last_heard_s: float) -> Deadline | None:
-    """The deadline that a job has passed, or None.
-
-    Args:
-        job: its record.
-        now_s: the time, in seconds since the epoch.
-        last_heard_s: the last sign of life of its host, or the start of the core when that is later.
-    """
+def phase_of(job: Job) -> str | None:
+    """The phase that a limit of the job may be about now, by its name in `phase_limits`."""
     state = State(job["state"])
-    if state in TERMINAL:
-        return None
-    deadline = DEADLINES[state]
-    since = entered_at(job)
-    if deadline.counts_from == "last_heard":
-        since = max(since, last_heard_s)
-    return deadline if now_s - since > deadline.seconds else None
+    return job["phase"] if state == State.DISPATCHING else _PHASE_OF.get(state)
+
+
+def limit_of(job: Job) -> float | None:
+    """Seconds that the job's own limits give to the phase that it is in."""
+    limits: dict[str, Any] = job["phase_limits_s"]
+    phase = phase_of(job)
+    return None if phase is None or limits.get(phase) is None else float(limits[phase])
+
+
+def passed(job: Job, what: str) -> Deadline:
+    """What becomes of a job that has passed its deadline or the limit of its phase."""
+    state = State(job["state"])
+    if what == DEADLINE:
+        return DEADLINES[state]
+    then = {State.QUEUED: State.TIMED_OUT, State.CLEANUP: State.LOST}.get(state, State.FAILED_SETUP)
+    return Deadline(limit_of(job) or 0.0, "entered", then, Reason.PHASE_LIMIT)

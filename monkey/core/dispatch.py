@@ -1,134 +1,144 @@
-"""Dispatching: asks the scheduler, sends waves out through the engine, and reads what became of them."""
+"""Dispatching: asks the scheduler what goes where, records it, and hands it to the launcher."""
 
 from __future__ import annotations
 
 import asyncio
-import datetime
-import json
-import logging
-from collections.abc import Callable
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
-from monkey import scheduler
+from monkey.core.ending import requeue
 from monkey.core.follow import attempt_key
-from monkey.core.hosts import HostBoard, LiveHost, facts_in, why_failed
-from monkey.engine import Engine, HostResult
+from monkey.core.hosts import HostBoard
+from monkey.core.launching import Launcher
+from monkey.core.live import LiveJobs, host_key
+from monkey.core.wave import need, shape_of_job
 from monkey.jobs import Job, JobBook, iso, now
-from monkey.logs import LogBook
-from monkey.scheduler import Wave, shape_of
+from monkey.scheduler import DEFAULT_POLICY, Decision, HostView, Placement, Queue, Waiting, Wave, decide, policy_named
 from monkey.states import Reason, State
-from monkey.store import StoreFullError
-from monkey.submit import need_of
+from monkey.store import BaseStore
 
-log = logging.getLogger("monkey.dispatch")
-
-PLAYBOOK = "launch_wave"
-_PROGRESS_EVERY_S = 0.3
-# What a role's first task says about the job: its phase and reason.
-_PHASES: dict[str, tuple[str, Reason]] = {
-    "client": ("machine", Reason.PREPARING_MACHINE),
-    "code": ("machine", Reason.SENDING),
-    "install": ("installs", Reason.INSTALLING),
-    "environment": ("installs", Reason.BUILDING_ENVIRONMENT),
-    "launch": ("setup", Reason.DISPATCHED),
-}
-_FAILURES: dict[str, Reason] = {
-    "client": Reason.CLIENT_FAILED,
-    "code": Reason.CODE_FAILED,
-    "install": Reason.INSTALL_FAILED,
-    "environment": Reason.ENVIRONMENT_FAILED,
-    "launch": Reason.LAUNCH_FAILED,
-}
+_META_KEY = "scheduler"
 
 
 class Dispatcher:
     """Sends queued jobs out.
 
     Args:
-        board, jobs, logs, engine: the parts it works on.
-        monkeyfs: folder of the store that playbooks read.
-        spawn: runs a coroutine as a task that the core waits for when it stops.
-        cancel: called with a job that is to be cancelled on its host.
+        board, jobs, live, launcher: the parts it works on.
+        store: keeps the policy.
     """
 
     def __init__(
-        self,
-        board: HostBoard,
-        jobs: JobBook,
-        logs: LogBook,
-        engine: Engine,
-        monkeyfs: Path,
-        spawn: Callable[[Any], None],
-        cancel: Callable[[str], None],
+        self, board: HostBoard, jobs: JobBook, live: LiveJobs, launcher: Launcher, store: BaseStore
     ) -> None:
         self._board = board
         self._jobs = jobs
-        self._logs = logs
-        self._engine = engine
-        self._monkeyfs = monkeyfs
-        self._spawn = spawn
-        self._cancel = cancel
-        self._runs: dict[str, set[str]] = {}
+        self._live = live
+        self._launcher = launcher
+        self._store = store
+        self.decision = Decision()
+        self.policy = str((store.get("meta", _META_KEY) or {}).get("policy", DEFAULT_POLICY))
+
+    def set_policy(self, name: str) -> None:
+        """Choose hosts by another policy from now on, also after a restart.
+
+        Raises:
+            UsageProblem: there is no such policy.
+        """
+        self.policy = policy_named(name).name
+        self._store.put("meta", _META_KEY, {"policy": self.policy})
 
     def step(self) -> None:
         """Take up what an earlier core or a lost host left half done, then send out what is queued."""
         self._redo()
-        queued = [job for job in self._jobs.in_states(State.QUEUED) if not job["held"]]
-        if not queued:
-            return
-        waves, waiting = scheduler.decide([need(job) for job in queued], self._board.views())
-        for why in waiting:
-            self._wait(why)
-        for wave in waves:
-            self._send(wave)
-
-    def is_launching(self, juid: str) -> bool:
-        """Whether a playbook run has the job in its wave now."""
-        return any(juid in juids for juids in self._runs.values())
-
-    def abandon(self, juid: str) -> None:
-        """End the run of a cancelled job when it has no other jobs: nothing of it goes on."""
-        for ident, juids in self._runs.items():
-            if juid in juids and all(self._given_up(other) for other in juids):
-                self._engine.cancel(ident)
-
-    def _given_up(self, juid: str) -> bool:
-        job = self._jobs.get(juid)
-        return bool(job["cancel_requested"]) or self._jobs.is_over(job)
-
-    def _wait(self, why: scheduler.Waiting) -> None:
-        job = self._jobs.get(why.juid)
-        if job["reason"] != why.reason or job["message"] != why.message:
-            self._jobs.change(why.juid, None, why.reason, why.message)
-
-    def _send(self, wave: Wave) -> None:
-        try:
-            for name, juids in wave.hosts.items():
+        for juid, parent in list(self._live.doomed.items()):
+            self._doom(juid, parent)
+        self.decision = self._decide()
+        for wave in self.decision.waves:
+            juids = [juid for on_host in wave.hosts.values() for juid in on_host]
+            # In one piece: a wave costs one write, and none of it goes out when that is refused.
+            with self._jobs.together():
                 for juid in juids:
-                    self._assign(juid, name)
-        except StoreFullError:
-            log.error("the disk is full: nothing is dispatched until there is room")
-            return
-        self._launch(wave)
+                    self._assign(juid, self.decision.placements[juid])
+            self._launcher.first_time(juids)
+            self._launcher.launch(wave)
 
-    def _assign(self, juid: str, host: str) -> None:
+    def _decide(self) -> Decision:
+        return decide(self._live.queue, self._board.views(), policy=self.policy, out=self._live.out)
+
+    def foresee(self, job: Job, views: list[HostView]) -> Decision:
+        """What would become of one more job now."""
+        return decide(Queue([need(job)]), views, policy=self.policy, out=self._live.out)
+
+    def why(self, job: Job) -> Waiting | None:
+        """Why a queued job waits now; None when nothing is known to hold it."""
+        juid = job["juid"]
+        if job["held"]:
+            return Waiting(juid, str(Reason.PAUSED_BY_USER), f"Held by you; `monkey job resume {juid}` lets it go on.")
+        parents = self._live.waiting_for(juid)
+        if parents:
+            shown = [self._words(parent, when) for parent, when in list(parents.items())[:3]]
+            more = f" and {len(parents) - 3} more" if len(parents) > 3 else ""
+            return Waiting(juid, str(Reason.WAITING_FOR_DEPENDENCY), f"waits for {', '.join(shown)}{more}")
+        found = self._live.queue.get(juid)
+        return self.decision.why(found) if found else None
+
+    def waiting(self) -> list[dict[str, Any]]:
+        """What queued jobs wait for: reason, sentence, how many, and the first of them."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+
+        def add(why: Waiting, jobs: int) -> None:
+            entry = {"reason": why.reason, "message": why.message, "jobs": 0, "first": why.juid}
+            found.setdefault((why.reason, why.message), entry)["jobs"] += jobs
+
+        for lane in self._live.queue.lanes:
+            why = self.decision.waiting.get(lane.key)
+            if why:
+                add(why, len(lane))
+        others = [juid for juid in self._live.in_state(State.QUEUED) if juid not in self._live.queue]
+        for reason, sentence in (
+            (Reason.WAITING_FOR_DEPENDENCY, "wait for other jobs"),
+            (Reason.PAUSED_BY_USER, "are held by the user"),
+        ):
+            mine = [juid for juid in others if bool(self._live.waiting_for(juid)) == (reason != Reason.PAUSED_BY_USER)]
+            if mine:
+                add(Waiting(mine[0], str(reason), sentence), len(mine))
+        return list(found.values())
+
+    def _words(self, parent: str, when: str) -> str:
+        job = self._jobs.known(parent)
+        named = f"{parent} ({job['nickname']}, {job['state']})" if job else parent
+        return f"{named} to {'succeed' if when == 'success' else 'end'}"
+
+    def _assign(self, juid: str, placement: Placement) -> None:
         job = self._jobs.get(juid)
         number = job["attempt"] + 1
-        begun = {"attempt": number, "host": host, "state": str(State.DISPATCHING), "reason": str(Reason.DISPATCHED)}
-        ends = {"exit_code": None, "started_at": None, "finished_at": None}
+        entry = {
+            "attempt": number,
+            "provider": job["provider"],
+            "host": placement.host,
+            "dispatched_at": iso(now()),
+            "placement": asdict(placement),
+            "on_host": False,
+            "over": False,
+        }
         self._jobs.change(
             juid,
             State.DISPATCHING,
             Reason.DISPATCHED,
-            f"goes to host {host} of provider {job['provider']}",
+            f"goes to host {placement.host} of provider {job['provider']}",
             phase="machine",
-            host=host,
+            host=placement.host,
             attempt=number,
             handed=False,
-            dispatched_at=iso(now()),
-            attempts=[*job["attempts"], {**begun, **ends}],
+            attempts=[*job["attempts"], entry],
         )
+
+    def _doom(self, juid: str, parent: str) -> None:
+        failed = self._jobs.known(parent)
+        ended = f"ended {failed['state']}" if failed else "is not on record"
+        message = f"needs {parent} to succeed, which {ended}; when it has, `monkey job reset {juid}`"
+        self._jobs.change(juid, State.CANCELLED, Reason.DEPENDENCY_FAILED, message, phase=None)
 
     def _redo(self) -> None:
         """Attempts that were to go out and of which their host, now that it answers, knows nothing.
@@ -137,197 +147,38 @@ class Dispatcher:
         """
         waves: dict[tuple[str, str], Wave] = {}
         clock = asyncio.get_running_loop().time()
-        for job in self._jobs.in_states(State.DISPATCHING):
+        for juid in self._live.in_state(State.DISPATCHING):
+            if self._launcher.is_launching(juid):
+                continue
+            job = self._jobs.get(juid)
             host = self._board.of(job)
-            if job["handed"] or host is None or self.is_launching(job["juid"]) or host.retry_at > clock:
+            if job["handed"] or host is None or host.retry_at > clock:
                 continue
             if host.installed and not host.connected:
                 continue
             if host.attempts is not None and attempt_key(job) in host.attempts:
                 continue
             if job["cancel_requested"]:
-                self._jobs.change(job["juid"], State.CANCELLED, Reason.CANCELLED_BY_USER, phase=None)
+                self._jobs.change(juid, State.CANCELLED, Reason.CANCELLED_BY_USER, phase=None)
                 continue
             shape = shape_of_job(job)
             wave = waves.setdefault((job["provider"], shape), Wave(job["provider"], shape))
-            wave.hosts.setdefault(host.entry.name, []).append(job["juid"])
+            wave.hosts.setdefault(host.entry.name, []).append(juid)
         for wave in waves.values():
-            self._launch(wave)
+            self._launcher.launch(wave)
 
-    def _launch(self, wave: Wave) -> None:
-        ident = self._engine.new_ident(PLAYBOOK)
-        self._runs[ident] = {juid for juids in wave.hosts.values() for juid in juids}
-        for name in wave.hosts:
-            host = self._board.get(wave.provider, name)
-            if host:
-                host.launching.add(wave.shape)
-        self._spawn(self._run(ident, wave))
+    def next_due(self) -> float | None:
+        """Seconds until an attempt that could not be brought to its host is tried again."""
+        clock = asyncio.get_running_loop().time()
+        keys = {host_key(self._jobs.get(juid)) for juid in self._live.in_state(State.DISPATCHING)}
+        hosts = [host for host in map(self._board.by_key, keys) if host is not None]
+        due = [host.retry_at - clock for host in hosts if host.retry_at > clock]
+        return min(due, default=None)
 
-    async def _run(self, ident: str, wave: Wave) -> None:
-        loop = asyncio.get_running_loop()
-        provider = self._board.book.get(wave.provider)
-        doc = wave_doc(wave, self._jobs)
-        watcher = asyncio.create_task(self._watch(ident, wave))
-
-        def on_task(host: str, role: str) -> None:
-            loop.call_soon_threadsafe(self._entered, wave.hosts.get(host, []), role)
-
-        try:
-            result = await asyncio.to_thread(
-                self._engine.run,
-                PLAYBOOK,
-                provider.write_inventory(),
-                ident=ident,
-                limit=list(wave.hosts),
-                wave=doc,
-                variables={"monkey_monkeyfs": str(self._monkeyfs)},
-                on_task=on_task,
-            )
-            for name, juids in wave.hosts.items():
-                host = self._board.get(wave.provider, name)
-                if host:
-                    self._after(host, juids, result.host(name), doc["hosts"][name])
-        finally:
-            watcher.cancel()
-            self._runs.pop(ident, None)
-            for name in wave.hosts:
-                host = self._board.get(wave.provider, name)
-                if host:
-                    host.launching.discard(wave.shape)
-
-    def _entered(self, juids: list[str], role: str) -> None:
-        if role not in _PHASES:
-            return
-        phase, reason = _PHASES[role]
-        for juid in juids:
-            job = self._jobs.get(juid)
-            if job["state"] == State.DISPATCHING and not job["handed"] and job["reason"] != reason:
-                self._jobs.change(juid, None, reason, phase=phase)
-
-    async def _watch(self, ident: str, wave: Wave) -> None:
-        """Show the bytes that are sent, from the lines that the sync writes."""
-        path = self._engine.runs_dir / ident / "progress.jsonl"
-        place = 0
-        while True:
-            await asyncio.sleep(_PROGRESS_EVERY_S)
-            try:
-                with path.open("rb") as source:
-                    source.seek(place)
-                    lines = source.read().splitlines(keepends=True)
-            except FileNotFoundError:
-                continue
-            for line in lines:
-                if not line.endswith(b"\n"):
-                    break
-                place += len(line)
-                said = json.loads(line)
-                for juid in {juid for juids in wave.hosts.values() for juid in juids}:
-                    self._jobs.progress[juid] = {"sent_bytes": said["sent_bytes"], "total_bytes": said["total_bytes"]}
-                    self._jobs.touch(juid)
-
-    def _after(self, host: LiveHost, juids: list[str], outcome: HostResult, share: dict[str, Any]) -> None:
-        for juid in juids:
-            self._jobs.progress.pop(juid, None)
-        facts = facts_in(outcome)
-        if facts:
-            host.answered()
-            self._board.record(host, facts={**(host.facts or {}), **facts}, installed=True)
-            self._board.connect(host)
-        sent = (outcome.results.get("code") or {}).get("trees") or {}
-        for juid in juids:
-            mine = [sent[tree] for tree in _all_trees(self._jobs.get(juid)) if tree in sent]
-            if mine:
-                total = {"files": sum(m["sent_files"] for m in mine), "bytes": sum(m["sent_bytes"] for m in mine)}
-                self._jobs.change(juid, sent=total)
-        if outcome.results.get("code"):
-            self._board.record(host, trees=host.trees | set(share["trees"]) | set(share["data_trees"]))
-        if outcome.ok:
-            for juid in juids:
-                job = self._jobs.get(juid)
-                if job["state"] == State.DISPATCHING and not job["handed"]:
-                    self._jobs.change(juid, None, Reason.ACCEPTED, handed=True, on_host=True, phase="setup")
-                if job["cancel_requested"]:
-                    self._cancel(juid)
-            return
-        message = why_failed(outcome, host.entry)
-        if outcome.unreachable is not None:
-            host.failed(message)
-        for juid in juids:
-            job = self._jobs.get(juid)
-            if job["state"] != State.DISPATCHING or job["handed"]:
-                continue
-            if outcome.unreachable is not None:
-                # Whether it got there is asked of the host itself, when it answers again (see _redo).
-                self._jobs.change(juid, None, Reason.HOST_UNREACHABLE, f"{message}; the job is kept and tried again")
-            elif job["cancel_requested"]:
-                if "launch" not in outcome.roles:
-                    self._jobs.change(juid, State.CANCELLED, Reason.CANCELLED_BY_USER, phase=None)
-            else:
-                self._failed(job, outcome, message)
-
-    def _failed(self, job: Job, outcome: HostResult, message: str) -> None:
-        tail = str((outcome.failed or {}).get("log_tail") or "").rstrip()
-        if tail:
-            self._logs.note(job["juid"], job["attempt"], f"{tail}\n")
-        reason = _FAILURES.get(outcome.failed_role, Reason.LAUNCH_FAILED)
-        self._jobs.change(job["juid"], State.FAILED_SETUP, reason, message, phase=None)
-
-
-def need(job: Job) -> scheduler.Need:
-    """A queued job for the scheduler."""
-    queued_at = datetime.datetime.fromisoformat(job["submitted_at"]).timestamp()
-    return need_of(job, shape_of_job(job), queued_at)
-
-
-def shape_of_job(job: Job) -> str:
-    """Key of the jobs that may share a wave with it."""
-    return shape_of(_environment(job), job["install"])
-
-
-def _environment(job: Job) -> dict[str, Any]:
-    run = job["run"]
-    return {"kind": run["env_type"], "content": run["env_content"], "image": run["image"]}
-
-
-def wave_doc(wave: Wave, jobs: JobBook) -> dict[str, Any]:
-    """Content of the wave file (docs/interfaces.md, "A wave")."""
-    hosts: dict[str, Any] = {}
-    first: Job | None = None
-    for name, juids in wave.hosts.items():
-        mine = [jobs.get(juid) for juid in juids]
-        first = first or mine[0]
-        hosts[name] = {
-            "attempts": [attempt_spec(job) for job in mine],
-            "trees": sorted({tree for job in mine for tree in _trees(job)}),
-            "data_trees": sorted({item["tree"] for job in mine for item in job["data"]}),
-        }
-    assert first is not None
-    return {"hosts": hosts, "environment": _environment(first), "install": first["install"]}
-
-
-def attempt_spec(job: Job) -> dict[str, Any]:
-    """An attempt as a client takes it (docs/interfaces.md, "Attempt spec")."""
-    return {
-        "juid": job["juid"],
-        "attempt": job["attempt"],
-        "name": job["name"],
-        "nickname": job["nickname"],
-        "command": job["command"],
-        "code": job["code"]["tree"] if job["code"] else None,
-        "data": job["data"],
-        "persist": job["persist"],
-        "env": job["env"],
-        "environment": {"kind": "none"},
-        "setup": job["setup"],
-        "resources": job["resources"],
-        "time_limit_s": job["time_limit_s"],
-    }
-
-
-def _all_trees(job: Job) -> set[str]:
-    return {*_trees(job), *(item["tree"] for item in job["data"])}
-
-
-def _trees(job: Job) -> list[str]:
-    code = [job["code"]["tree"]] if job["code"] else []
-    return code + [item["tree"] for item in job["persist"] if item["tree"]]
+    def recovered(self, juid: str) -> None:
+        """The pause before a retry is over: back into the queue."""
+        job = self._jobs.get(juid)
+        if job["cancel_requested"]:
+            self._jobs.change(juid, State.CANCELLED, Reason.CANCELLED_BY_USER, phase=None)
+        else:
+            requeue(self._jobs, juid, Reason.RELEASED)

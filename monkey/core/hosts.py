@@ -8,89 +8,24 @@ import logging
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from typing import Any
 
+from monkey.core.live import LiveJobs, host_key
+from monkey.core.livehost import Drained, LiveHost
 from monkey.engine import Engine, HostResult
 from monkey.events import HostStream, Listener
-from monkey.jobs import Job, JobBook
+from monkey.jobs import Job
 from monkey.providers import Provider, ProviderBook, classify_unreachable, stream_argv
 from monkey.providers.hosts import HostEntry
 from monkey.scheduler import HostView
-from monkey.states import State
 from monkey.store import BaseStore
 from monkey.version import __version__
 
 log = logging.getLogger("monkey.hosts")
 
-_RETRY_FIRST_S = 5.0
-_RETRY_LONGEST_S = 120.0
 # Python's words for a program that is not there: the client's folder was removed, or the machine was made anew.
 _CLIENT_GONE = re.compile(r"can't open file '[^']*monkey-client\.pyz'.*No such file or directory")
-HOLDING = (State.DISPATCHING, State.RUNNING, State.PAUSED)
-
-
-def host_key(job: Job) -> str:
-    """Key of the host that a job is on, or was sent to last."""
-    return f"{job['provider']}/{job['host']}"
-
-
-@dataclass
-class LiveHost:
-    """A host of a provider, now.
-
-    Attributes:
-        key: ``provider/name``.
-        facts: ``cpus memory_mb gpus disk_free_mb hostname python`` once looked at, else None.
-        installed: the client was installed there, so that it must be reattached to before anything else.
-        attempts: attempts that the client listed when the connection was made; None while it does not stand.
-        launching: shapes whose launch is under way.
-        message: why it does not answer, or "".
-        retry_at: event loop's time before which it is left alone.
-        trees: trees that it is known to have.
-        heard_at: when it last said something, in seconds since the epoch.
-    """
-
-    key: str
-    provider: str
-    entry: HostEntry
-    facts: dict[str, Any] | None = None
-    installed: bool = False
-    stream: HostStream | None = None
-    attempts: dict[str, str] | None = None
-    machine: dict[str, Any] | None = None
-    launching: set[str] = field(default_factory=set)
-    collecting: bool = False
-    message: str = ""
-    retry_at: float = 0.0
-    pause_s: float = _RETRY_FIRST_S
-    trees: set[str] = field(default_factory=set)
-    heard_at: float = 0.0
-
-    @property
-    def connected(self) -> bool:
-        """Whether its events come in."""
-        return self.attempts is not None
-
-    @property
-    def state(self) -> str:
-        """One word for people: ready, connecting, unknown or unreachable."""
-        if self.message:
-            return "unreachable"
-        if self.installed:
-            return "ready" if self.connected else "connecting"
-        return "ready" if self.facts else "unknown"
-
-    def failed(self, message: str) -> None:
-        """It did not answer: leave it alone for a while, longer each time."""
-        self.message = message
-        self.retry_at = asyncio.get_running_loop().time() + self.pause_s
-        self.pause_s = min(self.pause_s * 2, _RETRY_LONGEST_S)
-
-    def answered(self) -> None:
-        """It answered."""
-        self.message, self.retry_at, self.pause_s = "", 0.0, _RETRY_FIRST_S
-
 
 class HostBoard:
     """All hosts of all providers.
@@ -98,7 +33,7 @@ class HostBoard:
     Args:
         book: the providers.
         store: keeps facts across restarts.
-        jobs: says what is on each host.
+        live: says what is on each host.
         engine: runs the checks.
         core_id: this main node's id.
         wake: called when the scheduler should look again.
@@ -108,14 +43,14 @@ class HostBoard:
         self,
         book: ProviderBook,
         store: BaseStore,
-        jobs: JobBook,
+        live: LiveJobs,
         engine: Engine,
         core_id: str,
         wake: Callable[[], None],
     ) -> None:
         self.book = book
         self._store = store
-        self._jobs = jobs
+        self._live = live
         self._engine = engine
         self._core_id = core_id
         self._wake = wake
@@ -137,6 +72,8 @@ class HostBoard:
             host.facts = recorded.get("facts")
             host.installed = bool(recorded.get("installed"))
             host.trees = set(recorded.get("trees", []))
+            host.drained = Drained(**recorded["drained"]) if recorded.get("drained") else None
+            host.extra_s = float(recorded.get("extra_s", 0.0))
 
     def all(self, provider: str | None = None) -> list[LiveHost]:
         """Hosts in the order of the providers."""
@@ -146,6 +83,10 @@ class HostBoard:
         """A host, or None when it was removed."""
         return self._hosts.get(f"{provider}/{name}")
 
+    def by_key(self, key: str) -> LiveHost | None:
+        """The host of a key (``provider/name``), or None when it was removed."""
+        return self._hosts.get(key)
+
     def of(self, job: Job) -> LiveHost | None:
         """The host that a job is on, or None when there is none, or it was removed."""
         return self._hosts.get(host_key(job))
@@ -154,7 +95,13 @@ class HostBoard:
         """Keep what is known of a host."""
         for name, value in changes.items():
             setattr(host, name, value)
-        doc = {"facts": host.facts, "installed": host.installed, "trees": sorted(host.trees)[-1000:]}
+        doc = {
+            "facts": host.facts,
+            "installed": host.installed,
+            "trees": sorted(host.trees)[-1000:],
+            "drained": asdict(host.drained) if host.drained else None,
+            "extra_s": host.extra_s,
+        }
         if doc != self._store.get("hosts", host.key):
             self._store.put("hosts", host.key, doc)
 
@@ -167,28 +114,61 @@ class HostBoard:
 
     def views(self) -> list[HostView]:
         """Hosts as the scheduler sees them."""
-        views: dict[str, HostView] = {}
-        loop_time = asyncio.get_running_loop().time()
+        views = []
         for host in self._hosts.values():
-            facts = host.facts or {}
-            ready = host.retry_at <= loop_time and host.facts is not None and (host.connected or not host.installed)
-            views[host.key] = HostView(
-                provider=host.provider,
-                name=host.entry.name,
-                cpus=facts.get("cpus"),
-                gpus=len(facts["gpus"]) if "gpus" in facts else None,
-                memory_mb=facts.get("memory_mb"),
-                max_jobs=host.entry.slots,
-                ready=ready,
-                why_not="" if ready else (host.message or "it is being looked at"),
-                launching=frozenset(host.launching),
+            facts, use = host.facts or {}, self._live.use(host.key)
+            views.append(
+                HostView(
+                    provider=host.provider,
+                    name=host.entry.name,
+                    cpus=facts.get("cpus"),
+                    gpus=len(facts["gpus"]) if "gpus" in facts else None,
+                    memory_mb=facts.get("memory_mb"),
+                    max_jobs=host.entry.slots,
+                    used_cpus=use.cpus,
+                    used_gpus=use.gpus,
+                    used_memory_mb=use.memory_mb,
+                    running=use.jobs,
+                    ready=host.ready,
+                    why_not=host.why_not,
+                    launching=frozenset(host.launching),
+                )
             )
-        for job in self._jobs.in_states(*HOLDING):
-            key, resources = host_key(job), job["resources"]
-            if key in views:
-                view = views[key]
-                views[key] = view.holding(resources["cpus"], resources["gpus"], resources["memory_mb"] or 0)
-        return list(views.values())
+        return views
+
+    def failed(self, host: LiveHost, message: str) -> None:
+        """A host did not answer; whether it is drained now is kept."""
+        drained = host.drained
+        host.failed(message)
+        if host.drained is not drained and host.drained:
+            log.warning("%s is drained: %s", host.key, host.drained.why)
+        self.record(host)
+
+    def drain(self, host: LiveHost, why: str) -> None:
+        """Give a host no more jobs until it is resumed; those that are there go on."""
+        self.record(host, drained=Drained("user", why or "by the user"))
+        self._wake()
+
+    def resume(self, host: LiveHost) -> None:
+        """Let a drained host have jobs again."""
+        host.resume()
+        self.record(host)
+        self._wake()
+
+    def resume_steady(self) -> None:
+        """Let hosts have jobs again that Monkey drained and that have answered for long enough."""
+        clock = asyncio.get_running_loop().time()
+        for host in self._hosts.values():
+            steady_at = host.steady_at()
+            if steady_at is not None and steady_at <= clock:
+                log.info("%s answers again: no longer drained", host.key)
+                self.resume(host)
+
+    def next_due(self) -> float | None:
+        """The event loop's time at which a host has to be looked at again."""
+        due = [host.retry_at for host in self._hosts.values() if self._to_probe(host)]
+        due += [at for at in (host.steady_at() for host in self._hosts.values()) if at is not None]
+        return min(due, default=None)
 
     def connect(self, host: LiveHost) -> None:
         """Keep a connection to a host that has the client."""
@@ -226,23 +206,32 @@ class HostBoard:
             host.stream, host.attempts = None, None
         await asyncio.gather(*(stream.stop() for stream in streams))
 
-    def unknown(self) -> dict[str, list[LiveHost]]:
-        """Hosts by provider that were never looked at and may be now."""
-        loop_time = asyncio.get_running_loop().time()
+    def to_probe(self) -> dict[str, list[LiveHost]]:
+        """Hosts by provider to look at now: never seen, or not answering without a connection that tries by itself."""
+        clock = asyncio.get_running_loop().time()
         found: dict[str, list[LiveHost]] = {}
         for host in self._hosts.values():
-            if host.facts is None and host.retry_at <= loop_time:
+            if self._to_probe(host) and host.retry_at <= clock:
                 found.setdefault(host.provider, []).append(host)
         return found
 
-    async def check(self, provider: Provider) -> dict[str, HostResult]:
-        """Look at every host of a provider with playbook ``check_hosts`` and keep what it says."""
-        entries = provider.hosts()
+    @staticmethod
+    def _to_probe(host: LiveHost) -> bool:
+        return (host.facts is None or bool(host.message)) and (not host.installed or host.stream is None)
+
+    async def check(self, provider: Provider, only: list[LiveHost] | None = None) -> dict[str, HostResult]:
+        """Look at hosts of a provider (all, or only these) with playbook ``check_hosts`` and keep what it says."""
+        names = {host.entry.name for host in only} if only is not None else None
+        entries = [entry for entry in provider.hosts() if names is None or entry.name in names]
         if not entries:
             return {}
         inventory = provider.write_inventory()
         result = await asyncio.to_thread(
-            self._engine.run, "check_hosts", inventory, variables={"check_hosts_install": False}
+            self._engine.run,
+            "check_hosts",
+            inventory,
+            limit=None if names is None else sorted(names),
+            variables={"check_hosts_install": False},
         )
         outcomes = {entry.name: result.host(entry.name) for entry in entries}
         for entry in entries:
@@ -253,12 +242,12 @@ class HostBoard:
             facts = facts_in(outcome)
             if facts and facts.get("disk_free_mb") == 0:
                 # Not a megabyte: neither client nor code would fit.
-                host.failed(classify_unreachable(os.strerror(errno.ENOSPC), entry))
+                self.failed(host, classify_unreachable(os.strerror(errno.ENOSPC), entry))
             elif facts:
                 host.answered()
                 self.record(host, facts=facts)
             else:
-                host.failed(why_failed(outcome, entry))
+                self.failed(host, why_failed(outcome, entry))
         self._wake()
         return outcomes
 

@@ -5,28 +5,28 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from ansible_collections.monkey.runner.plugins.module_utils.units import parse_duration_s, parse_memory_mb
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
+
+from monkey.jobfile import trying
+from monkey.jobfile.values import (
+    Command,
+    DependsOn,
+    Lease,
+    Megabytes,
+    Name,
+    Priority,
+    RelativePath,
+    Retries,
+    RetryDelay,
+    RetryOn,
+    Seconds,
+    Variables,
 )
-
-from monkey.errors import UsageProblem
-from monkey.jobfile.pathrules import relative_path
-from monkey.names import NAME_PATTERN, check_name
 
 Loc = tuple[str | int, ...]
 
-_VARIABLE = re.compile(r"[^=\0\s]+", re.ASCII)
 # What the original's file calls an environment file when it names none.
 _ENV_FILES = {"pip": "requirements.txt", "conda": "environment.yml", "docker": "Dockerfile"}
 
@@ -38,72 +38,6 @@ def place_name(loc: Loc, file: str, flags: Mapping[Loc, str]) -> str:
             return flags[loc[:n]]
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
     return f"{file}: {text.removeprefix('.')}" if loc else file
-
-
-def _name(value: str) -> str:
-    try:
-        return check_name(value, "")
-    except UsageProblem as problem:
-        raise ValueError(problem.message) from None
-
-
-def _variables(value: object) -> object:
-    """A mapping, or the original's list of mappings, as one mapping."""
-    if isinstance(value, list):
-        merged: dict[object, object] = {}
-        for item in value:
-            if not isinstance(item, dict):
-                raise ValueError("expected a list of NAME: VALUE")
-            merged.update(item)
-        return merged
-    return value
-
-
-def _check_variables(value: dict[str, str]) -> dict[str, str]:
-    for name, text in value.items():
-        if not _VARIABLE.fullmatch(name):
-            raise ValueError(f"{name!r} is not a name of a variable")
-        if "\0" in text:
-            raise ValueError(f"{name} holds a zero byte, which no variable can")
-    return value
-
-
-def _words(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return shlex.split(value)
-    except ValueError as error:
-        raise ValueError(f"cannot be split as a shell would: {str(error).lower()}") from None
-
-
-def _check_command(value: list[str]) -> list[str]:
-    if not value or not value[0]:
-        raise ValueError("expected a command")
-    if any("\0" in word for word in value):
-        raise ValueError("an argument cannot hold a zero byte")
-    return value
-
-
-_SCALAR = {"type": ["string", "number", "boolean"]}
-_MAPPING = {"type": "object", "additionalProperties": _SCALAR}
-
-Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"pattern": f"^{NAME_PATTERN}$"})]
-RelativePath = Annotated[str, AfterValidator(relative_path)]
-Variables = Annotated[
-    dict[str, str],
-    BeforeValidator(_variables),
-    AfterValidator(_check_variables),
-    WithJsonSchema({"anyOf": [_MAPPING, {"type": "array", "items": _MAPPING}]}),
-]
-Command = Annotated[
-    list[str],
-    BeforeValidator(_words),
-    AfterValidator(_check_command),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _SCALAR, "minItems": 1}]}),
-]
-Seconds = Annotated[float, BeforeValidator(parse_duration_s), WithJsonSchema({"type": ["string", "number"]})]
-Megabytes = Annotated[int, BeforeValidator(parse_memory_mb), WithJsonSchema({"type": ["string", "number"]})]
 
 
 class _Section(BaseModel):
@@ -189,6 +123,16 @@ class Resources(_Section):
     memory: Megabytes | None = Field(default=None, description="8GB, 512MB; a bare number is MB")
 
 
+class PhaseLimits(_Section):
+    """How long each part of a job's way may take; without a limit only Monkey's own long deadlines hold."""
+
+    queued: Seconds | None = Field(default=None, description="Waiting in the queue; afterwards TIMED_OUT")
+    machine: Seconds | None = Field(default=None, description="Making the machine ready, sending code and data")
+    installs: Seconds | None = Field(default=None, description="Roles under install, and the environment")
+    setup: Seconds | None = Field(default=None, description="Setup lines")
+    cleanup: Seconds | None = Field(default=None, description="Bringing the results back")
+
+
 class ProviderItem(_Section):
     """Wishes for a machine of one provider."""
 
@@ -224,10 +168,28 @@ class JobFile(_Section):
     env: Variables = Field(default={}, description="Environment variables")
     secrets: list[Any] | dict[str, Any] = []
     time_limit: Seconds | None = Field(default=None, description="90m, 1h30m, 1-12:00:00; a bare number is seconds")
-    retries: int = Field(default=0, ge=0)
-    priority: int = Field(default=0, description="Higher goes first")
-    max_parallel: int | None = Field(default=None, ge=1)
-    depends_on: list[str] = []
+    priority: Priority = Field(default=trying.DEFAULT_PRIORITY, description="0 to 1000; higher goes first")
+    retries: Retries = Field(default=0, description="Further attempts after the first")
+    retry_on: RetryOn | None = Field(
+        default=None,
+        description="Exit codes, and failed, setup, timed_out, preempted, lost; without it failed, preempted and lost",
+    )
+    retry_delay: RetryDelay = Field(
+        default=trying.DEFAULT_RETRY_DELAY_S,
+        description="Pause before the first retry, doubled each time, at most 10 minutes",
+    )
+    lease: Lease | None = Field(
+        default=None,
+        description="The host ends an attempt that the main node has not renewed for this long; at least 5 s",
+    )
+    phase_limits: PhaseLimits = PhaseLimits()
+    depends_on: DependsOn = Field(
+        default=[], description="Jobs that come first: ID or afterok:ID (after success), afterany:ID (after its end)"
+    )
+    queue: Name | None = Field(default=None, description="Jobs of one queue share max_parallel; the job's own name")
+    max_parallel: int | None = Field(
+        default=None, ge=1, description="Starts only while fewer jobs of its queue than this are out"
+    )
     num_nodes: int = Field(default=1, ge=1)
     idle_minutes: float | None = Field(default=None, ge=0, description="After this an idle instance is shut down")
 
@@ -283,6 +245,16 @@ class JobFile(_Section):
     def time_limit_s(self) -> float | None:
         """The time limit in seconds."""
         return self.time_limit
+
+    @property
+    def phase_limits_s(self) -> dict[str, float]:
+        """The limits of phases in seconds, those that are given."""
+        return self.phase_limits.model_dump(exclude_none=True)
+
+    @property
+    def dependencies(self) -> list[dict[str, str]]:
+        """`[{"job", "when"}]`: what must have ended before, by success or at all."""
+        return trying.dependencies(self.depends_on)
 
     @property
     def memory_mb(self) -> int | None:

@@ -9,7 +9,18 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from monkey.errors import UsageProblem
-from monkey.jobfile.model import Code, DataItem, JobFile, Loc, PersistItem, ProviderItem, Resources, Run, place_name
+from monkey.jobfile.model import (
+    Code,
+    DataItem,
+    JobFile,
+    Loc,
+    PersistItem,
+    PhaseLimits,
+    ProviderItem,
+    Resources,
+    Run,
+    place_name,
+)
 from monkey.names import did_you_mean
 
 _SECTIONS: dict[tuple[str, ...], frozenset[str]] = {
@@ -19,6 +30,7 @@ _SECTIONS: dict[tuple[str, ...], frozenset[str]] = {
     ("persist",): frozenset(PersistItem.model_fields),
     ("data",): frozenset(DataItem.model_fields),
     ("resources",): frozenset(Resources.model_fields),
+    ("phase_limits",): frozenset(PhaseLimits.model_fields),
     ("providers",): frozenset(ProviderItem.model_fields),
 }
 
@@ -46,6 +58,7 @@ def build(raw: Mapping[Any, Any], file: str, flags: dict[Loc, str]) -> JobFile:
     job._file = file
     job._flags = flags
     _refuse_unsupported(job)
+    _refuse_itself(job)
     return job
 
 
@@ -66,7 +79,7 @@ def _explain(errors: list[ErrorDetails]) -> tuple[Loc, str]:
         return loc[:-1], f"expected keys that are text{found}"
     if kind == "value_error":
         said = str(context["error"])
-        told = not place or isinstance(given, list | dict) or repr(given)[:60] in said
+        told = not place or isinstance(given, list | dict) or ", found " in said or repr(given)[:60] in said
         return place, said + ("" if told else found)
     if kind == "literal_error":
         words = str(context["expected"]).replace("'", "").replace(" or ", ", ")
@@ -122,13 +135,17 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+def _refuse_itself(job: JobFile) -> None:
+    """The core refuses longer circles; this one can be seen already."""
+    if job.name is not None and any(one["job"] == job.name for one in job.dependencies):
+        field = job.field(("depends_on",))
+        raise UsageProblem(field, f"{job.name!r} is the job's own name; expected another job: it would wait for itself")
+
+
 def _refuse_unsupported(job: JobFile) -> None:
     """What is read but not yet done must not pass as if it were."""
     asked: list[tuple[Loc, bool]] = [
         (("secrets",), bool(job.secrets)),
-        (("retries",), job.retries > 0),
-        (("max_parallel",), job.max_parallel is not None),
-        (("depends_on",), bool(job.depends_on)),
         (("num_nodes",), job.num_nodes > 1),
         *((("persist", i, "ignore"), bool(item.ignore)) for i, item in enumerate(job.persist)),
         *((("data", i, "type"), item.type == "mount") for i, item in enumerate(job.data)),

@@ -16,7 +16,7 @@ _STR = "tag:yaml.org,2002:str"
 _NULL = "tag:yaml.org,2002:null"
 _MERGE = "tag:yaml.org,2002:merge"
 # What is written below these keys is taken letter by letter: 0.10 stays 0.10, `true` stays `true`.
-_AS_WRITTEN = frozenset({"env", "command", "time_limit", "memory"})
+_AS_WRITTEN = frozenset({"env", "command", "time_limit", "memory", "retry_delay", "lease", "phase_limits"})
 
 
 class _Loader(yaml.SafeLoader):

@@ -1,47 +1,18 @@
-"""`state.journal`: one line `crc seq json` for each change that was acknowledged since `state.json` was written."""
+"""`state.journal`: what was acknowledged since `state.json` was written, open for its one writer."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
-import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from monkey.store.errors import StoreCorruptError, StoreFullError, StoreLockedError, StoreWriteError
+from monkey.store.errors import StoreFullError, StoreLockedError, StoreWriteError
+from monkey.store.records import Record, TornTail, line_for, scan
 
 # EFBIG: beyond RLIMIT_FSIZE or what the file system can hold.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-
-@dataclass(frozen=True)
-class Record:
-    """A line of the journal: where it begins and ends in the file, its number and its JSON text."""
-
-    start: int
-    end: int
-    seq: int
-    text: str
-
-
-def line_for(seq: int, text: str) -> bytes:
-    """A record as it stands in the file; `crc` is the CRC-32 of `seq json`, eight hexadecimal digits."""
-    body = f"{seq} {text}".encode("ascii")
-    return b"%08x %s\n" % (zlib.crc32(body), body)
-
-
-def parse_line(line: bytes) -> tuple[int, str] | None:
-    """Number and JSON text of a line without its line break, or None when it is not whole."""
-    crc, _, body = line.partition(b" ")
-    seq, _, text = body.partition(b" ")
-    if len(crc) != 8 or crc != b"%08x" % zlib.crc32(body) or not seq.isdigit():
-        return None
-    try:
-        return int(seq), text.decode("ascii")
-    except UnicodeDecodeError:
-        return None
 
 
 def as_store_error(error: OSError, path: Path, what: str) -> StoreFullError | StoreWriteError:
@@ -49,6 +20,16 @@ def as_store_error(error: OSError, path: Path, what: str) -> StoreFullError | St
     if error.errno in _NO_ROOM:
         return StoreFullError(f"no room for {path}: {what}; free some space and try again")
     return StoreWriteError(f"cannot write {path} ({error.strerror}): {what}")
+
+
+def lock(fd: int, path: Path, *, shared: bool = False) -> None:
+    """Lock an open journal against other openers; raises StoreLockedError or StoreWriteError."""
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
+            raise StoreLockedError(f"{path} is in use by another process: one core per folder") from error
+        raise StoreWriteError(f"cannot lock {path} ({error.strerror})") from error
 
 
 class Journal:
@@ -66,12 +47,10 @@ class Journal:
         except OSError as error:
             raise as_store_error(error, path, "the store cannot be opened") from error
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            lock(self._fd, path)
+        except BaseException:
             os.close(self._fd)
-            if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
-                raise StoreLockedError(f"{path} is in use by another process: one core per folder") from error
-            raise StoreWriteError(f"cannot lock {path} ({error.strerror})") from error
+            raise
         self._size = os.fstat(self._fd).st_size
 
     @property
@@ -82,50 +61,45 @@ class Journal:
     def replay(self) -> Iterator[Record]:
         """Every whole record from the start. A torn one at the end (never acknowledged) is cut off.
 
-        Raises StoreCorruptError for damage that a torn write cannot explain: a bad record with good ones behind it,
-        or a bad last record that is complete to its line break.
+        Raises StoreCorruptError for damage that a torn write cannot explain (`records`).
         """
-        at = 0
-        with open(self._fd, "rb", closefd=False) as file:
+        with open(self._fd, "rb", buffering=1 << 20, closefd=False) as file:
             file.seek(0)
-            lines = iter(file)
-            for line in lines:
-                whole = line.endswith(b"\n")
-                parsed = parse_line(line[:-1] if whole else line)
-                if parsed is None:
-                    self._check_torn(at, line, lines)
-                    self._cut_to(at)
+            for found in scan(file, self.path):
+                if isinstance(found, TornTail):
+                    self._cut_to(found.start)
                     return
-                if not whole:
-                    # Only the line break is missing: the record is whole, but the next one needs a line of its own.
-                    self._cut_to(at)
-                    self._write(line + b"\n")
-                    yield Record(at, at + len(line) + 1, *parsed)
-                    return
-                yield Record(at, at + len(line), *parsed)
-                at += len(line)
-
-    def _check_torn(self, at: int, line: bytes, following: Iterator[bytes]) -> None:
-        # A file that grew before its content arrived reads as NUL there; our records are text without any.
-        complete = line.endswith(b"\n") and b"\0" not in line
-        if not complete:
-            complete = any(parse_line(later.rstrip(b"\n")) for later in following)
-        if complete:
-            raise StoreCorruptError(
-                self.path,
-                at,
-                f"a record that was acknowledged cannot be read; keep a copy, then `truncate -s {at} {self.path}` "
-                "goes back to what was before it",
-            )
+                if found.lacks_line_break:
+                    # The record is whole, but the next one needs a line of its own.
+                    self._cut_to(found.start)
+                    self._write(line_for(found.seq, found.text))
+                yield found
 
     def append(self, seq: int, text: str) -> None:
         """Write a record and return when it is on the disk.
 
         Raises StoreFullError or StoreWriteError; the file is then as it was before.
         """
+        self._check_sound()
+        self._write(line_for(seq, text))
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether a record of this size could be written now: tried with NUL bytes that are cut off again.
+
+        A kill meanwhile leaves a tail that the next opener drops. Raises StoreWriteError for any other failure.
+        """
+        self._check_sound()
+        start = self._size
+        try:
+            self._write(b"\0" * max(size_bytes, 2))
+        except StoreFullError:
+            return False
+        self._cut_to(start)
+        return True
+
+    def _check_sound(self) -> None:
         if self._broken:
             raise StoreWriteError(f"{self.path} failed before; stop the core, look at the disk, and start it again")
-        self._write(line_for(seq, text))
 
     def _write(self, line: bytes) -> None:
         start = self._size

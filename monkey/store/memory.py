@@ -12,6 +12,9 @@ class MemoryStore(BaseStore):
     def _persist(self, changes: list[Encoded]) -> None:
         pass
 
+    def _has_room(self) -> bool:
+        return True
+
     def _after_commit(self) -> None:
         pass
 

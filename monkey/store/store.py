@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from ansible_collections.monkey.runner.plugins.module_utils.monkeyfs.blobs import sync_folder
-from tinydb import TinyDB
 
 from monkey.store.base import BaseStore
-from monkey.store.changes import Encoded, dump, from_record, to_record
-from monkey.store.errors import StoreCorruptError, StoreError, StoreWriteError
+from monkey.store.changes import Encoded, from_record, to_record
+from monkey.store.errors import StoreCorruptError, StoreError, StoreFullError, StoreWriteError
 from monkey.store.journal import Journal, as_store_error
-from monkey.store.snapshot import JOURNAL_TABLE, SnapshotStorage, rows_of, with_key
+from monkey.store.reading import Snapshot
+from monkey.store.records import Record
+from monkey.store.snapshot import write_snapshot
 
 STATE_NAME = "state.json"
 JOURNAL_NAME = "state.journal"
@@ -21,6 +25,8 @@ JOURNAL_NAME = "state.journal"
 _MIB = 1024 * 1024
 # Below this replaying the journal takes well under a second, so rewriting state.json gains nothing.
 _COMPACT_AT_BYTES = 32 * _MIB
+# Room for a job and some changes of it, and for what a file system takes at a time.
+_ROOM_BYTES = 64 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -29,19 +35,19 @@ class Store(BaseStore):
     """See BaseStore. Opened with `Store.open`; after `close()` plain `TinyDB("state.json")` reads every table.
 
     A change is appended to the journal and synced before anyone sees it; its cost does not grow with the number of
-    documents. The journal goes into `state.json` at `close()` and when it is larger than 32 MiB and twice
+    documents. The journal goes into `state.json` at `close()` and when it is larger than 32 MiB and than
     `state.json`, so that this, too, costs each change a constant share.
     """
 
-    def __init__(self, journal: Journal, database: TinyDB, compact_at_bytes: int) -> None:
+    def __init__(self, folder: Path, journal: Journal, compact_at_bytes: int) -> None:
         """Use `Store.open`."""
         super().__init__()
+        self._path = folder / STATE_NAME
         self._journal = journal
-        self._database = database
         self._compact_at_bytes = compact_at_bytes
         self._snapshot_bytes = 0
         self._retry_at_bytes = 0
-        self._seq = 0
+        self._refused_bytes = 0
 
     @classmethod
     def open(cls, folder: Path, compact_at_bytes: int = _COMPACT_AT_BYTES) -> Self:
@@ -58,8 +64,9 @@ class Store(BaseStore):
         try:
             sync_folder(folder)
             (folder / (STATE_NAME + ".tmp")).unlink(missing_ok=True)
-            store = cls(journal, TinyDB(folder / STATE_NAME, storage=SnapshotStorage), compact_at_bytes)
-            store._load()
+            store = cls(folder, journal, compact_at_bytes)
+            with _no_garbage():
+                store._load()
         except OSError as error:
             journal.close()
             raise StoreWriteError(f"cannot open the store in {folder} ({error.strerror})") from error
@@ -68,42 +75,29 @@ class Store(BaseStore):
             raise
         return store
 
-    @property
-    def _snapshot(self) -> SnapshotStorage:
-        storage = self._database.storage
-        assert isinstance(storage, SnapshotStorage)
-        return storage
-
     def _load(self) -> None:
-        path = self._snapshot.path
-        self._seq, rows = rows_of(path, self._snapshot.read() or {})
-        self._rows.apply(rows)
-        self._snapshot_bytes = path.stat().st_size if path.exists() else 0
-        expected: int | None = None
-        for record in self._journal.replay():
-            # Records up to the snapshot's number are left when a crash came between its rename and the cut.
-            if record.seq > (self._seq + 1) or (expected is not None and record.seq != expected):
-                wanted = self._seq + 1 if expected is None else expected
-                raise StoreCorruptError(
-                    self._journal.path, record.start, f"record {record.seq} where {wanted} was expected"
-                )
-            expected = record.seq + 1
-            if record.seq <= self._seq:
-                continue
-            try:
-                changes = from_record(record.text)
-            except ValueError as error:
-                raise StoreCorruptError(self._journal.path, record.start, str(error)) from error
-            self._rows.apply(changes)
+        snapshot = Snapshot(self._path)
+        self._rows.apply(snapshot.rows())
+        self._snapshot_bytes = snapshot.size_bytes
+        self._seq = snapshot.seq
+        for record in following(snapshot.seq, self._journal.replay(), self._journal.path):
+            self._rows.apply(changes_of(record, self._journal.path))
             self._seq = record.seq
 
     def _persist(self, changes: list[Encoded]) -> None:
-        self._journal.append(self._seq + 1, to_record(changes))
-        self._seq += 1
+        record = to_record(changes)
+        try:
+            self._journal.append(self._seq + 1, record)
+        except StoreFullError:
+            self._refused_bytes = len(record)
+            raise
+
+    def _has_room(self) -> bool:
+        return self._journal.has_room(max(2 * self._refused_bytes, _ROOM_BYTES))
 
     def _after_commit(self) -> None:
         size = self._journal.size_bytes
-        if size < max(self._compact_at_bytes, 2 * self._snapshot_bytes, self._retry_at_bytes):
+        if size < max(self._compact_at_bytes, self._snapshot_bytes, self._retry_at_bytes):
             return
         try:
             self.compact()
@@ -122,18 +116,57 @@ class Store(BaseStore):
             self._compact()
 
     def _compact(self) -> None:
-        tables = {name: [with_key(key, text) for key, text in self._rows.texts(name)] for name in self._rows.tables()}
-        tables[JOURNAL_TABLE] = [dump({"seq": self._seq})]
         try:
-            self._snapshot_bytes = self._snapshot.write_texts(tables)
+            self._snapshot_bytes = write_snapshot(self._path, self._seq, self._rows)
         except OSError as error:
-            raise as_store_error(error, self._snapshot.path, f"{JOURNAL_NAME} keeps the changes") from error
+            raise as_store_error(error, self._path, f"{JOURNAL_NAME} keeps the changes") from error
         self._journal.clear()
         self._retry_at_bytes = 0
+
+    def summary(self) -> dict[str, Any]:
+        """As BaseStore's, with `state_bytes` and `journal_bytes`."""
+        sizes = {"state_bytes": self._snapshot_bytes, "journal_bytes": self._journal.size_bytes}
+        return {**super().summary(), **sizes}
 
     def _close(self) -> None:
         try:
             self._compact()
         finally:
-            self._database.close()
             self._journal.close()
+
+
+def following(seq: int, records: Iterable[Record], path: Path) -> Iterator[Record]:
+    """The records of a journal that `state.json`, which ends with change `seq`, does not hold yet.
+
+    Raises StoreCorruptError where a number is missing.
+    """
+    expected: int | None = None
+    for record in records:
+        # Records up to the snapshot's number are left when a crash came between its rename and the cut.
+        if record.seq > (seq + 1) or (expected is not None and record.seq != expected):
+            wanted = seq + 1 if expected is None else expected
+            raise StoreCorruptError(path, record.start, f"record {record.seq} where {wanted} was expected")
+        expected = record.seq + 1
+        if record.seq > seq:
+            seq = record.seq
+            yield record
+
+
+def changes_of(record: Record, path: Path) -> list[Encoded]:
+    """The changes of a record. Raises StoreCorruptError."""
+    try:
+        return from_record(record.text)
+    except ValueError as error:
+        raise StoreCorruptError(path, record.start, str(error)) from error
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Nothing that is loaded is garbage: looking through it again and again would take a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

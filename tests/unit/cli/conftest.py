@@ -47,6 +47,9 @@ class FakeCore:
         self.cut_logs_at: list[int] = []
         self.lose_submit_answers = 0
         self.refuse: dict[str, tuple[int, str, str]] = {}
+        # By "METHOD /path?query": JSON, or for streams a list of bytes of which each is one answer. Then what was sent.
+        self.answers: dict[str, Any] = {}
+        self.bodies: dict[str, Any] = {}
         # What becomes of a job: applied, one after the other, when somebody waits for it.
         self.becomes: list[dict[str, Any]] = [
             {"state": "RUNNING", "host": "localhost"},
@@ -131,6 +134,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._route("POST")
 
+    def do_PATCH(self) -> None:
+        self._route("PATCH")
+
     def do_PUT(self) -> None:
         self._route("PUT")
 
@@ -171,6 +177,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if name in self.fake.refuse:
             self._problem(*self.fake.refuse[name])
+            return
+        canned = self.fake.answers.get(f"{name}?{split.query}", self.fake.answers.get(name))
+        if canned is not None:
+            self.fake.bodies[name] = json.loads(body) if body else None
+            streamed = isinstance(canned, list) and isinstance(canned[0], bytes)
+            self._chunks([canned[0] if len(canned) == 1 else canned.pop(0)]) if streamed else self._answer(canned)
             return
         getattr(self, f"_{parts[0]}")(method, parts[1:], query, body)
 

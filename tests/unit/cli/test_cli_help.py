@@ -32,7 +32,9 @@ ALL = list(_commands(cli))
 
 def test_every_command_of_the_product_is_there() -> None:
     wanted = """run|list jobs|list providers|list instances|info job|info provider|logs|output|kill job|job cancel
-    |job pause|job resume|job rerun|create instance|provider add|provider remove|provider check|init|core start
+    |job pause|job resume|job rerun|job reset|job update|explain|events
+    |scheduler|scheduler info|create instance|provider add|provider remove|provider check|provider drain|provider resume
+    |init|core start
     |core stop|core status|completion"""
     assert {tuple(one.split()) for one in wanted.split("|")} <= set(ALL)
 

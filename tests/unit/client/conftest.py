@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from ansible_collections.monkey.runner.plugins.module_utils.client import bundle, control
 from ansible_collections.monkey.runner.plugins.module_utils.client.attempt import FINAL, Attempt, all_attempts
+from ansible_collections.monkey.runner.plugins.module_utils.client.files import boot_seconds
 from ansible_collections.monkey.runner.plugins.module_utils.client.processes import TOKEN
 
 _counter = itertools.count(1)
@@ -125,6 +126,14 @@ class Host:
 
     def order(self, operation: str, attempt: Attempt) -> Any:
         return self.ask(op=operation, juid=attempt.juid, attempt=attempt.number)
+
+    def renew(self, *attempts: Attempt, at: float | None = None, extra_s: float = 0) -> Any:
+        at = boot_seconds() if at is None else at
+        return self.ask(op="renew", at=at, attempts=[attempt.key for attempt in attempts], extra_s=extra_s)
+
+    def keeper(self, attempt: Attempt) -> int:
+        """The pid of its keeper."""
+        return int(until(lambda: attempt.read("keeper.json"))["pid"])
 
     def running(self, attempt: Attempt) -> dict[str, Any]:
         """Wait for the command to run; its record."""

@@ -1,4 +1,4 @@
-"""Cancel, pause, limits and leases, on real processes."""
+"""Cancel, pause and limits, on real processes."""
 
 from __future__ import annotations
 
@@ -140,18 +140,6 @@ def test_pause_stops_the_whole_tree_and_resume_continues_it(host: Any) -> None:
     assert kinds == ["accepted", "setup", "started", "paused", "resumed", "cancelling", "ended"]
 
 
-def test_paused_while_waiting_does_not_start_and_lets_others_pass(host: Any) -> None:
-    host.slots(cpus=64, max_jobs=1)
-    first = host.launch("sleep", "100")
-    paused, other = host.launch("true"), host.launch("true")
-    host.order("pause", paused)
-    host.order("cancel", first)
-    assert host.ended(other)["state"] == "SUCCEEDED"
-    assert paused.state() == "QUEUED"
-    host.order("resume", paused)
-    assert host.ended(paused)["state"] == "SUCCEEDED"
-
-
 def test_time_limit_does_not_count_a_pause(host: Any) -> None:
     attempt = host.launch("sleep", "0.6", time_limit_s=1.2)
     host.running(attempt)
@@ -168,28 +156,6 @@ def test_time_limit_ends_the_whole_tree(host: Any) -> None:
     assert (ended["state"], ended["reason"]) == ("TIMED_OUT", "TIME_LIMIT")
     assert "0.8 s" in ended["message"]
     assert [pid for pid in pids_of(attempt) if lives(pid)] == []
-
-
-def test_lease_ends_the_attempt_unless_renewed(host: Any) -> None:
-    attempt = host.launch("sleep", "1000", lease_s=0.8)
-    host.running(attempt)
-    until_s = time.monotonic() + 1.6
-    while time.monotonic() < until_s:
-        host.order("renew", attempt)
-        time.sleep(0.1)
-    assert attempt.state() == "RUNNING"
-    host.kill_daemon()
-    ended = host.ended(attempt, timeout_s=5)
-    assert (ended["state"], ended["reason"]) == ("LOST", "LEASE_ENDED")
-    assert host.processes(attempt) == []
-
-
-def test_lease_ends_while_it_waits_on_the_host(host: Any) -> None:
-    host.slots(cpus=64, max_jobs=1)
-    host.launch("sleep", "100")
-    waiting = host.launch("true", lease_s=0.3)
-    assert host.ended(waiting)["reason"] == "LEASE_ENDED"
-    assert not waiting.has("start.json")
 
 
 def test_log_quota_keeps_the_first_part_and_the_job_goes_on(host: Any) -> None:

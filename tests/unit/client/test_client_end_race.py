@@ -31,8 +31,8 @@ def test_an_end_between_two_looks_is_not_lost(tmp_path: Path) -> None:
     dropped: list[str] = []
     parts: Any = SimpleNamespace(
         _reporter=EndsMeanwhile(str(tmp_path), journal),
-        _starting=set(),
-        _leases={},
+        _expecting=set(),
+        leases=SimpleNamespace(drop=lambda key: None),
         _server=None,
         keepers=SimpleNamespace(drop=dropped.append),
         slots=SimpleNamespace(give_back=lambda key: None),

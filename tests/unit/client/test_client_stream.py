@@ -116,10 +116,10 @@ def test_orders_through_the_stream_get_replies(host: Any) -> None:
     host.running(attempt)
     stream = host.stream()
     who = {"juid": attempt.juid, "attempt": 1}
-    for number, operation in enumerate(("pause", "resume", "renew")):
+    for number, operation in enumerate(("pause", "resume")):
         stream.say(op=operation, id=number, **who)
         assert stream.wait(lambda message, number=number: message.get("id") == number)["ok"]
-    stream.say(op="renew", id="x", juid="unknown", attempt=1)
+    stream.say(op="pause", id="x", juid="unknown", attempt=1)
     refused = stream.wait(lambda message: message.get("id") == "x")
     assert not refused["ok"] and "UNKNOWN" in refused["error"]
     stream.say(op="dance", id="y")

@@ -291,13 +291,3 @@ def test_daemon_starts_again_over_many_finished_attempts(host: Any) -> None:
     host.kill_daemon()
     host.ask(op="ping")
     assert host.ask(op="ping")["last_seq"] == 4 * 30
-
-
-def test_lease_of_a_waiting_attempt_has_ended_after_a_reboot(host: Any) -> None:
-    host.slots(cpus=64, max_jobs=1)
-    host.launch("sleep", "100")
-    waiting = host.launch("true", lease_s=1000)
-    host.kill_daemon()
-    write_json(waiting.path("lease.json"), {"until": boot_seconds() + 1000, "boot": "another boot"})
-    host.ask(op="ping")
-    assert host.ended(waiting)["reason"] == "LEASE_ENDED"

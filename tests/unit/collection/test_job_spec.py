@@ -59,7 +59,6 @@ def test_a_command_line_is_split_as_a_shell_would_and_a_list_is_taken_as_it_is()
         ({"data": ["d"]}, r"data\[0\]"),
         ({"data": [{"name": "d", "path": "d", "type": "mount"}]}, r"data\[0\]"),
         ({"secrets": ["TOKEN"]}, "secrets"),
-        ({"retries": 3}, "retries"),
         ({"num_nodes": 2}, "num_nodes"),
     ],
 )
@@ -120,8 +119,18 @@ def test_an_image_needs_no_file() -> None:
     assert read(run={"env_type": "docker"})["environment"] == {"kind": "docker", "file": "Dockerfile", "image": None}
 
 
+def test_keys_of_the_scheduler_are_named_and_the_job_runs_all_the_same() -> None:
+    keys = {"retries": 3, "retry_on": [1], "depends_on": ["kob"], "max_parallel": 2, "queue": "q", "lease": "5m"}
+    job = read(**keys, priority=0, phase_limits={})
+    assert job["attempt"] == read()["attempt"]
+    (line,) = job["warnings"]
+    assert "retries, retry_on, lease, depends_on, queue, max_parallel: run_job has no scheduler" in line
+    assert read()["warnings"] == []
+
+
 def test_slips_are_found_among_variables_of_all_kinds() -> None:
-    assert job_spec.slips(["persits", "monkey_dest", "lab_user", "command", "ansible_user"]) == [("persits", "persist")]
+    names = ["persits", "monkey_dest", "lab_user", "command", "ansible_user", "release"]
+    assert job_spec.slips(names) == [("persits", "persist")]
 
 
 def test_what_a_link_leads_to_stays_in_the_folder(tmp_path: Any) -> None:

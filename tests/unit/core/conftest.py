@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from monkey.core.follow import Follower
-from monkey.core.hosts import HostBoard, LiveHost
+from monkey.core.hosts import HostBoard
+from monkey.core.leases import Leases
+from monkey.core.live import LiveJobs
+from monkey.core.livehost import LiveHost
+from monkey.core.wave import need
 from monkey.engine import Engine
 from monkey.jobs import Job, JobBook
 from monkey.logs import LogBook
@@ -23,6 +27,19 @@ HOST = "local/localhost"
 
 
 @dataclass
+class Given:
+    """Orders as they were given: the connection to a host is not what these tests are about."""
+
+    orders: list[tuple[str, str, int]] = field(default_factory=list)
+
+    def give(self, op: str, job: Job) -> None:
+        self.orders.append((op, job["juid"], job["attempt"]))
+
+    def give_to(self, _host: LiveHost, op: str, juid: str, attempt: int) -> None:
+        self.orders.append((op, juid, attempt))
+
+
+@dataclass
 class Parts:
     """What the tests work on."""
 
@@ -30,7 +47,9 @@ class Parts:
     logs: LogBook
     board: HostBoard
     follower: Follower
-    cancelled: list[str] = field(default_factory=list)
+    live: LiveJobs
+    leases: Leases
+    orders: Given
 
     @property
     def host(self) -> LiveHost:
@@ -52,7 +71,15 @@ class Parts:
             "env": {},
             "resources": {"cpus": 1.0, "gpus": 0, "memory_mb": None},
             "time_limit_s": None,
-            "priority": 0,
+            "priority": 500,
+            "retries": 0,
+            "retry_on": None,
+            "retry_delay_s": 10.0,
+            "lease_s": None,
+            "phase_limits_s": {},
+            "depends_on": [],
+            "queue": None,
+            "max_parallel": None,
             "code": None,
             "data": [],
             "persist": [],
@@ -63,7 +90,7 @@ class Parts:
     def dispatched(self, **fields: Any) -> str:
         """A job whose first attempt is on its way to the host."""
         juid = str(self.add(**fields)["juid"])
-        entry = {"attempt": 1, "host": "localhost", "state": "DISPATCHING"}
+        entry = {"attempt": 1, "provider": "local", "host": "localhost", "state": "DISPATCHING", "over": False}
         self.jobs.change(
             juid, State.DISPATCHING, Reason.DISPATCHED, host="localhost", attempt=1, attempts=[entry]
         )
@@ -79,10 +106,13 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
     home = Home(tmp_path / "home")
     home.create()
     store = MemoryStore()
-    jobs, logs = JobBook(store), LogBook(home.jobs)
-    cancelled: list[str] = []
-    board = HostBoard(ProviderBook(home), store, jobs, Engine(home.runs), "core", lambda: None)
+    logs = LogBook(home.jobs)
+    jobs = JobBook(store, lambda job: live.note(job))  # noqa: PLW0108 - live comes later
+    live = LiveJobs(need, jobs.state_of)
+    board = HostBoard(ProviderBook(home), store, live, Engine(home.runs), "core", lambda: None)
     board.load()
-    follower = Follower(board, jobs, logs, lambda: None, cancelled.append)
-    yield Parts(jobs, logs, board, follower, cancelled)
+    orders = Given()
+    leases = Leases(board, jobs, live, lambda work: work.close())
+    follower = Follower(board, jobs, live, logs, orders, leases, lambda: None)  # type: ignore[arg-type]
+    yield Parts(jobs, logs, board, follower, live, leases, orders)
     store.close()

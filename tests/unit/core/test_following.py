@@ -56,6 +56,10 @@ async def _hello(parts: Parts, *attempts: dict[str, Any]) -> None:
     parts.follower.on_hello(HOST, {"attempts": list(attempts)})
 
 
+async def _lost(parts: Parts, words: str) -> None:
+    parts.follower.on_lost(HOST, words)
+
+
 def run(work: Any) -> None:
     asyncio.run(work)
 
@@ -63,8 +67,8 @@ def run(work: Any) -> None:
 def test_unreachable_is_not_failed(parts: Parts) -> None:
     juid = parts.dispatched()
     parts.event(juid, "started", pid=1, cpus=1, gpus=[])
-    parts.host.attempts = {}
-    parts.follower.on_lost(HOST, "connection refused")
+    run(_hello(parts, {"juid": juid, "attempt": 1, "state": "RUNNING"}))
+    run(_lost(parts, "connection refused"))
     job = parts.jobs.get(juid)
     assert (job["state"], job["reason"]) == (State.RUNNING, "HOST_UNREACHABLE")
     run(_hello(parts, {"juid": juid, "attempt": 1, "state": "RUNNING"}))
@@ -74,8 +78,9 @@ def test_unreachable_is_not_failed(parts: Parts) -> None:
 def test_a_client_that_was_removed_is_brought_again(parts: Parts) -> None:
     parts.board.record(parts.host, facts={"cpus": 2, "memory_mb": 1000, "gpus": []}, installed=True, trees={"t"})
     words = "python3: can't open file '/h/monkey-client.pyz': [Errno 2] No such file or directory"
-    parts.follower.on_lost(HOST, parts.board.explain(parts.host, words))
-    assert "has no client any more" in parts.host.message
+    explained = parts.board.explain(parts.host, words)
+    assert "has no client any more" in explained
+    run(_lost(parts, explained))
     assert (parts.host.installed, parts.host.trees) == (False, set())
 
     async def ready() -> bool:
@@ -104,7 +109,7 @@ def test_a_cancel_that_the_host_did_not_hear_is_said_again(parts: Parts) -> None
     juid = parts.dispatched()
     parts.jobs.change(juid, cancel_requested=True)
     run(_hello(parts, {"juid": juid, "attempt": 1, "state": "RUNNING"}))
-    assert parts.cancelled == [juid]
+    assert parts.orders.orders == [("cancel", juid, 1)]
 
 
 def test_a_cancelled_job_says_that_it_was_the_user(parts: Parts) -> None:

@@ -59,13 +59,30 @@ def test_the_job_file_itself_stays_as_it_was() -> None:
         ({"env": ["=x"]}, "--env: expected NAME=VALUE, found '=x'"),
         ({"env": ["A B=x"]}, "--env: 'A B' is not a name of a variable"),
         ({"command": []}, "--command: expected a command"),
-        ({"retries": "1"}, "--retries: is not supported yet"),
+        ({"num_nodes": "2"}, "--num-nodes: is not supported yet"),
+        ({"retries": "-1"}, "--retries: expected a whole number from 0 to 100, found -1"),
+        ({"priority": "-5"}, "--priority: expected a whole number from 0 to 1000, found -5"),
+        ({"priority": "much"}, "--priority: expected a whole number, found 'much'"),
+        ({"retry_on": "1,lots"}, "--retry-on: unknown word 'lots'; did you mean lost?"),
+        ({"retry_on": ""}, "--retry-on: is empty; expected exit codes"),
+        ({"lease": "4s"}, "--lease: expected a time of at least 5 s, found 4 s"),
+        ({"name": "me", "depends_on": "kob,me"}, "--depends-on: 'me' is the job's own name"),
+        ({"max_parallel": "0"}, "--max-parallel: expected a number of at least 1, found 0"),
     ],
 )
 def test_a_bad_flag_is_named(overrides: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageProblem) as caught:
         merge(JobFile(), overrides)
     assert says in str(caught.value)
+
+
+def test_flags_of_the_scheduler_replace_and_survive_another_merge() -> None:
+    flags = {"retries": "2", "retry_on": "1, TIMED-OUT,137,1", "retry_delay": "0", "depends_on": "afterok:kob:bab,zaz"}
+    job = merge(merge(load(FILES / "everything.yml"), flags), {"name": "x"})
+    assert (job.retries, job.retry_on, job.retry_delay) == (2, [1, "timed_out", 137], 0)
+    assert [one["job"] for one in job.dependencies] == ["kob", "bab", "zaz"]
+    assert merge(job, {"depends_on": ""}).dependencies == []
+    assert (job.lease, job.max_parallel) == (300, 4)
 
 
 def test_a_flag_may_have_another_name_and_keeps_it() -> None:

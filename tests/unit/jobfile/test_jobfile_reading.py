@@ -60,7 +60,11 @@ def test_what_goes_beyond_the_original_is_read_and_text_stays_as_written() -> No
     assert (job.resources.cpus, job.resources.gpus, job.memory_mb) == (1.5, 2, 8192)
     assert job.time_limit_s == 36 * 3600
     assert (job.docker_image, job.environment_file) == ("python:3.11-slim", None)
-    assert (job.priority, job.idle_minutes, job.setup_lines) == (-3, 15, ["make -s"])
+    assert (job.idle_minutes, job.setup_lines) == (15, ["make -s"])
+    assert (job.priority, job.retries, job.retry_on, job.retry_delay) == (900, 3, [1, 137, "lost"], 30)
+    assert (job.lease, job.phase_limits_s) == (300, {"queued": 86400, "setup": 600})
+    assert (job.queue, job.max_parallel) == ("sweep", 4)
+    assert job.dependencies == [{"job": "kob", "when": "success"}, {"job": "26-11-21-001", "when": "end"}]
 
 
 def test_an_empty_file_is_a_job_file(read) -> None:  # type: ignore[no-untyped-def]
@@ -120,7 +124,30 @@ def test_persist_items_get_their_missing_half(read) -> None:  # type: ignore[no-
         ("resources: {gpus: 1.5}", "job.yml: resources.gpus: expected a whole number, found 1.5"),
         ("resources: {memory: -2G}", "job.yml: resources.memory: expected memory such as 8GB, 512MB or 2G, found '"),
         ("time_limit: -5", "job.yml: time_limit: expected a time such as 90m"),
-        ("retries: -1", "job.yml: retries: expected a number of at least 0, found -1"),
+        ("retries: -1", "job.yml: retries: expected a whole number from 0 to 100, found -1"),
+        ("retries: yes", "job.yml: retries: expected a whole number, found true"),
+        ("priority: -5", "job.yml: priority: expected a whole number from 0 to 1000, found -5"),
+        ("priority: 1001", "job.yml: priority: expected a whole number from 0 to 1000, found 1001"),
+        ("max_parallel: 0", "job.yml: max_parallel: expected a number of at least 1, found 0"),
+        ("retry_on: [lots]", "job.yml: retry_on: unknown word 'lots'; did you mean lost?"),
+        ("retry_on: [timeout]", "job.yml: retry_on: unknown word 'timeout'; did you mean timed_out?"),
+        ("retry_on: 0", "job.yml: retry_on: expected an exit code from 1 to 255, found 0"),
+        ("retry_on: [1.5]", "job.yml: retry_on: expected exit codes from 1 to 255 and failed, setup, timed_out, pree"),
+        ("retry_on: []", "job.yml: retry_on: is empty; expected exit codes from 1 to 255 and failed"),
+        ("retry_on: {a: b}", "job.yml: retry_on: expected a list, found keys and values"),
+        ("retry_delay: 1h", "job.yml: retry_delay: expected a time from 0 to 600 s, found 3600 s"),
+        ("retry_delay: false", "job.yml: retry_delay: expected a time such as 90m"),
+        ("lease: 2s", "job.yml: lease: expected a time of at least 5 s, found 2 s"),
+        ("lease: soon", "job.yml: lease: expected a time such as 90m"),
+        ("phase_limits: {setpu: 5m}", "job.yml: phase_limits.setpu: unknown key; did you mean setup?"),
+        ("phase_limits: {setup: 0}", "job.yml: phase_limits.setup: expected a time such as 90m"),
+        ("phase_limits: 5m", "job.yml: phase_limits: expected keys and values, found '5m'"),
+        ("depends_on: [a b]", "job.yml: depends_on: expected ID, afterok:ID or afterany:ID, found 'a b'"),
+        ("depends_on: ['afterok:']", "job.yml: depends_on: expected ID, afterok:ID or afterany:ID, found 'afterok:'"),
+        ("depends_on: ['afterall:kob']", "job.yml: depends_on: unknown word 'afterall' in 'afterall:kob'; did you"),
+        ("depends_on: [5]", "job.yml: depends_on[0]: expected text, found 5; put it in quotes"),
+        ("name: me\ndepends_on: [afterany:me]", "job.yml: depends_on: 'me' is the job's own name"),
+        ("queue: a b", "job.yml: queue: 'a b' is not a name"),
         ("idle_minutes: soon", "job.yml: idle_minutes: expected a number, found 'soon'"),
         ("env: [A]", "job.yml: env: expected a list of NAME: VALUE"),
         ("env: {A: }", "job.yml: env.A: expected text, found nothing"),
@@ -144,13 +171,18 @@ def test_what_the_model_refuses_is_named(read, content: str, says: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_times_of_retries_and_leases_stay_as_written(read) -> None:  # type: ignore[no-untyped-def]
+    job = read("retry_delay: 0\nlease: 1:30\nphase_limits: {machine: 1:00:00}\nretry_on: lost\ndepends_on: kob")
+    # YAML 1.1 alone would read 1:30 as ninety minutes.
+    assert (job.retry_delay, job.lease, job.phase_limits_s) == (0, 90, {"machine": 3600})
+    assert (job.retry_on, job.dependencies) == (["lost"], [{"job": "kob", "when": "success"}])
+
+
 @pytest.mark.parametrize(
     ("content", "place"),
     [
         ("secrets: [token]", "secrets"),
-        ("retries: 2", "retries"),
-        ("max_parallel: 3", "max_parallel"),
-        ("depends_on: [other]", "depends_on"),
+        ("persist: [{path: a, ignore: [b]}]", "persist[0].ignore"),
         ("num_nodes: 2", "num_nodes"),
         ("data: [{name: a, path: b, type: mount}]", "data[0].type"),
     ],
@@ -209,7 +241,8 @@ def test_the_schema_takes_the_files_that_are_read(name: str) -> None:
 @pytest.mark.parametrize(
     "value",
     [{"zzz": 1}, {"run": {"env_type": "pyp"}}, {"resources": {"cpus": -1}}, {"data": [{"name": "a"}]}, {"persist": "a"},
-     {"name": "a b"}, {"command": 5}, {"env": {"A": []}}],
+     {"name": "a b"}, {"command": 5}, {"env": {"A": []}}, {"priority": -5}, {"retry_on": ["lots"]}, {"retries": 101},
+     {"phase_limits": {"setpu": 5}}, {"max_parallel": 0}],
 )  # fmt: skip
 def test_the_schema_refuses_what_is_refused(value: object) -> None:
     with pytest.raises(jsonschema.ValidationError):

@@ -1,6 +1,7 @@
 """From the keys of job.yml to what the roles take, for playbooks that run without the driver.
 
-The words and rules are those of the driver's job file; what run_job cannot do is refused, never passed over.
+The words and rules are those of the driver's job file; what run_job cannot do is refused. Keys of the scheduler, which
+is not there, are named in a warning, never passed over in silence.
 """
 
 from __future__ import annotations
@@ -14,12 +15,20 @@ from typing import Any, Callable
 
 from .units import parse_duration_s, parse_memory_mb
 
-# Keys of job.yml. Those that say where and when a job runs are the inventory's and the caller's business here.
+# Keys of job.yml that only a scheduler can follow: a play runs its job once, at once. A job.yml that holds them is good
+# for both ways, so they are told of, not refused.
+SCHEDULER_KEYS = (
+    *("priority", "retries", "retry_on", "retry_delay", "lease", "phase_limits", "depends_on", "queue"),
+    "max_parallel",
+)
+# Too near to what a play's own variables are called, such as `release`, to be what was meant.
+_COMMON_WORDS = {"lease", "queue"}
+# Keys of job.yml. Those that say where a job runs are the inventory's and the caller's business here.
 JOB_KEYS = frozenset(
     (
         *("name", "project_name", "command", "run", "install", "setup", "code", "data", "persist", "providers"),
-        *("resources", "image", "env", "secrets", "time_limit", "retries", "priority", "max_parallel", "depends_on"),
-        *("num_nodes", "idle_minutes"),
+        *("resources", "image", "env", "secrets", "time_limit", "num_nodes", "idle_minutes"),
+        *SCHEDULER_KEYS,
     )
 )
 _SECTIONS = {
@@ -48,7 +57,8 @@ def read(keys: dict[str, Any], juid: str) -> dict[str, Any]:
     Returns:
         ``attempt``: the attempt (docs/interfaces.md, "Attempt spec") without code, environment and data;
         ``code``: ``path`` and ``ignore``; ``data``: items with ``name`` and ``path``; ``install``: names;
-        ``environment``: ``kind``, ``file`` and ``image``, the latter two None where there is none.
+        ``environment``: ``kind``, ``file`` and ``image``, the latter two None where there is none; ``warnings``: one
+        line when there are keys that only a scheduler follows.
 
     Raises:
         JobSpecError: a key cannot be used.
@@ -83,6 +93,7 @@ def read(keys: dict[str, Any], juid: str) -> dict[str, Any]:
         "data": [{"name": item["name"], "path": item["path"]} for item in data],
         "install": _texts("install", given.get("install")),
         "environment": _environment(run, given.get("image")),
+        "warnings": _warnings(given),
     }
 
 
@@ -90,10 +101,17 @@ def slips(names: Any) -> list[tuple[str, str]]:
     """Of names of variables those that look like a key of job.yml mistyped, each with that key."""
     found = []
     for name in sorted(set(map(str, names)) - JOB_KEYS):
-        near = difflib.get_close_matches(name, sorted(JOB_KEYS), 1, 0.8)
+        near = difflib.get_close_matches(name, sorted(JOB_KEYS - _COMMON_WORDS), 1, 0.8)
         if near:
             found.append((name, near[0]))
     return found
+
+
+def _warnings(given: dict[str, Any]) -> list[str]:
+    ignored = [key for key in SCHEDULER_KEYS if given.get(key) not in (None, 0, "", [], {})]
+    if not ignored:
+        return []
+    return ["job.yml: %s: run_job has no scheduler and does not follow that; `monkey run` does" % ", ".join(ignored)]
 
 
 def _section(given: dict[str, Any], key: str) -> dict[str, Any]:
@@ -114,9 +132,8 @@ def _known(key: str, section: dict[str, Any], place: str = "") -> None:
 
 
 def _refuse_unsupported(given: dict[str, Any]) -> None:
-    for key in ("secrets", "retries", "depends_on", "max_parallel"):
-        if given.get(key):
-            raise JobSpecError("%s: run_job cannot do that" % key)
+    if given.get("secrets"):
+        raise JobSpecError("secrets: run_job cannot do that")
     if given.get("num_nodes", 1) != 1:
         raise JobSpecError("num_nodes: run_job cannot do that")
 

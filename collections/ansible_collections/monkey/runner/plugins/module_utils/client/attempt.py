@@ -3,7 +3,8 @@
 ``spec.json`` accepted; ``start.json`` about to start (on disk before the fork); ``keeper.json`` a keeper began: written
 first of all, under ``keeper.lock``, and from then on no keeper starts the command anew; ``command.json`` the command
 runs; ``exit.json`` it ended. Markers need no block, so that a full disk does not hinder them: ``cancel``, ``pause``
-(wanted), ``log_quota``, ``removed``. ``pause.json`` counts the pauses that were made.
+(wanted), ``log_quota``, ``removed``. ``pause.json`` counts the pauses that were made (see pausing.py); ``lease``: see
+leases.py.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from ..monkeyfs.blobs import sync_folder
 from ..monkeyfs.folders import remove
 from .files import (
     FULL,
-    ClientError,
     boot_id,
     boot_seconds,
     read_json,
@@ -102,10 +102,12 @@ class Attempt:
             return str(ended["state"])
         if self.has("cancel"):
             return "CANCELLING"
+        return "PAUSED" if self.read("pause.json").get("paused") else self.phase()
+
+    def phase(self) -> str:
+        """How far it came, whether it is paused or not: QUEUED SETUP RUNNING."""
         if not self.has("start.json"):
             return "QUEUED"
-        if self.read("pause.json").get("paused"):
-            return "PAUSED"
         return "RUNNING" if self.has("command.json") else "SETUP"
 
     def told(self) -> Set[str]:
@@ -126,20 +128,21 @@ class Attempt:
         finally:
             os.close(descriptor)
 
-    def lease_left_s(self) -> Optional[float]:
-        """Seconds until the lease ends; None when it has none."""
-        lease = self.read("lease.json")
-        if not lease:
+    def lease_until(self) -> Optional[float]:
+        """When its lease ends, in seconds since boot (CLOCK_BOOTTIME); None when it has none."""
+        try:
+            with open(self.path("lease"), encoding="ascii") as handle:
+                # How long the machine was off nobody knows: a lease of another boot has ended.
+                same = handle.read() == boot_id()
+                return os.fstat(handle.fileno()).st_mtime_ns / 1e9 if same else 0.0
+        except FileNotFoundError:
             return None
-        # How long the machine was off nobody knows: a lease of another boot has ended.
-        return float(lease["until"]) - boot_seconds() if lease["boot"] == boot_id() else -1.0
+        except OSError:
+            return 0.0
 
-    def renew(self) -> None:
-        """Begin the lease anew. Raises ClientError when it has none, OSError."""
-        seconds = self.spec().get("lease_s")
-        if seconds is None:
-            raise ClientError(f"{self.key} has no lease to renew")
-        write_json(self.path("lease.json"), _lease(seconds))
+    def set_lease(self, until: float) -> None:
+        """Let its lease end at ``until``, for all who look at it from now on. Raises OSError."""
+        _set_lease(self.path("lease"), until)
 
     def keeper_lock(self) -> Optional[int]:
         """The lock that a keeper holds while it lives: a descriptor, or None when a keeper has it. Raises OSError."""
@@ -187,8 +190,8 @@ class Attempt:
                 remove(self.path(name))
 
 
-def _lease(seconds: float) -> Dict[str, Any]:
-    return {"until": boot_seconds() + seconds, "boot": boot_id()}
+def _set_lease(path: str, until: float) -> None:
+    os.utime(path, ns=(int(until * 1e9), int(until * 1e9)))
 
 
 def accept(home: str, spec: Dict[str, Any], order: int) -> Attempt:
@@ -204,7 +207,9 @@ def accept(home: str, spec: Dict[str, Any], order: int) -> Attempt:
         record = dict(spec, order=order, accepted_at=time.time())
         write_atomic(os.path.join(fresh, "reserve"), b" " * _RESERVE_BYTES)
         if spec["lease_s"] is not None:
-            write_json(os.path.join(fresh, "lease.json"), _lease(spec["lease_s"]))
+            lease = os.path.join(fresh, "lease")
+            write_atomic(lease, boot_id().encode("ascii"))
+            _set_lease(lease, boot_seconds() + spec["lease_s"])
         write_json(os.path.join(fresh, "spec.json"), record, durable=True)
         # A folder with something in it is never replaced by rename(2): the same attempt is accepted once.
         os.rename(fresh, attempt.folder)

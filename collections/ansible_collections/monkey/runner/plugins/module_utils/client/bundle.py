@@ -24,22 +24,27 @@ from . import files as _files
 from . import journal as _journal
 from . import keeper as _keeper
 from . import keepers as _keepers
+from . import leases as _leases
 from . import machine as _machine
 from . import main as _main
 from . import operations as _operations
+from . import pausing as _pausing
 from . import processes as _processes
 from . import reporting as _reporting
 from . import server as _server
 from . import slots as _slots
+from . import spawning as _spawning
 from . import spec as _spec
 from . import stream as _stream
+from . import timer as _timer
 from . import watching as _watching
 from . import workdir as _workdir
 
 _PARTS = {
     "client": (
-        *(_attempt, _command, _control, _daemon, _files, _journal, _keeper, _keepers, _machine, _main, _operations),
-        *(_processes, _reporting, _server, _slots, _spec, _stream, _watching, _workdir),
+        *(_attempt, _command, _control, _daemon, _files, _journal, _keeper, _keepers, _leases, _machine, _main),
+        *(_operations, _pausing, _processes, _reporting, _server, _slots, _spawning, _spec, _stream, _timer),
+        *(_watching, _workdir),
     ),
     "monkeyfs": (_blobs, _entries, _errors, _folders, _packs, _scanning, _trees, _writing),
 }

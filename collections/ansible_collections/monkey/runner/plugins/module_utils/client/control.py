@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from typing import Any, Dict, Optional
 
-from .files import ClientError, to_json
+from .files import ClientError, boot_id, read_json, to_json
+from .processes import look, send
 
 PROGRAM = "monkey-client.pyz"
 _SOCKET = "client.sock"
 _START_TIMEOUT_S = 30.0
+# While an answer is awaited the daemon is looked at this often: it may be stopped.
+_LOOK_AGAIN_S = 1.0
 # A launch of a thousand attempts with 100 kB of arguments each still fits.
 MAX_LINE_BYTES = 256 * 1024 * 1024
 
@@ -70,11 +74,20 @@ def wake(home: str, key: str) -> None:
 
 def call(home: str, request: Dict[str, Any], timeout_s: float = 120.0) -> Any:
     """The daemon's answer. Raises ClientError when it refuses, OSError when none answers."""
+    deadline = time.monotonic() + timeout_s
+    continue_stopped(home)
     with connect(home, timeout_s) as client:
         client.sendall(to_json(request) + b"\n")
         received = []
         while True:
-            data = client.recv(1 << 16)
+            client.settimeout(max(0.001, min(_LOOK_AGAIN_S, deadline - time.monotonic())))
+            try:
+                data = client.recv(1 << 16)
+            except socket.timeout:
+                if time.monotonic() >= deadline:
+                    raise
+                continue_stopped(home)
+                continue
             if data:
                 received.append(data)
             if not data or data.endswith(b"\n"):
@@ -86,6 +99,19 @@ def call(home: str, request: Dict[str, Any], timeout_s: float = 120.0) -> Any:
     if not answer.get("ok"):
         raise ClientError(str(answer.get("error")))
     return answer.get("result")
+
+
+def continue_stopped(home: str) -> bool:
+    """Let the daemon of a home go on if it was stopped (SIGSTOP), since it enforces leases; whether it was."""
+    about = read_json(os.path.join(home, "client.json")) or {}
+    pid = about.get("pid")
+    # Another process may have that number now, in another boot with the same start time too.
+    if not isinstance(pid, int) or about.get("boot") != boot_id():
+        return False
+    process = look(pid)
+    if process is None or process.start != about.get("start") or process.state != "T":
+        return False
+    return send((pid, process.start), signal.SIGCONT)
 
 
 def running(home: str) -> Optional[Dict[str, Any]]:

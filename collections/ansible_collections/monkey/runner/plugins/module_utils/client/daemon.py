@@ -17,15 +17,20 @@ from .attempt import Attempt, accept, all_attempts, parse_key
 from .files import FULL, ClientError, boot_id, boot_seconds, read_json, write_json
 from .journal import Journal
 from .keepers import LOOK_AGAIN_S, Keepers
+from .leases import Leases
 from .machine import disk_full_message
 from .operations import Operations
-from .processes import become_subreaper
+from .pausing import Pauses
+from .processes import become_subreaper, identity
 from .reporting import Reporter, complain
 from .server import Server
 from .slots import Slots
 from .spec import check_slots
+from .timer import BootTimer
 
 IDLE_EXIT_S = 900.0
+# A keeper ends its attempt by itself; so long after the end of a lease it is looked at.
+_PATIENCE_S = 0.5
 
 
 class Daemon:
@@ -41,15 +46,22 @@ class Daemon:
         self._lock = lock
         self._stop = False
         self._queue: List[Attempt] = []
-        # When leases of waiting attempts end (CLOCK_BOOTTIME); and which attempts did not say yet that they run.
-        self._leases: Dict[str, float] = {}
-        self._starting: Set[str] = set()
+        # Attempts whose keeper did not say yet that they run, or that they were paused or resumed.
+        self._expecting: Set[str] = set()
         self._order = 0
         self._looked = self._busy_at = time.monotonic()
         self._idle_exit_s = idle_exit_s
         self._server: Optional[Server] = None
         for name in ("attempts", "journal", "store", "data", "envs"):
             os.makedirs(os.path.join(home, name), 0o700, exist_ok=True)
+        me, start = identity(os.getpid())
+        about = {"pid": me, "start": start, "boot": boot_id(), "version": version, "started_at": time.time()}
+        try:
+            # Whoever finds this daemon stopped knows it by this (control.continue_stopped).
+            write_json(os.path.join(home, "client.json"), about)
+        except OSError as error:
+            # On a full disk orders are taken all the same.
+            complain(f"client.json: {error}")
         self.slots = Slots(check_slots(read_json(os.path.join(home, "slots.json")) or {}))
         self.journal = Journal(os.path.join(home, "journal"))
         self._reporter = Reporter(home, self.journal)
@@ -61,16 +73,14 @@ class Daemon:
             signal.signal(number, self._on_signal)
         for number in (signal.SIGUSR1, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
+        self._timer = BootTimer()
+        for descriptor in self._timer.descriptors():
+            self._selector.register(descriptor, selectors.EVENT_READ, lambda _mask: self._timer.clear())
         become_subreaper()
         self.keepers = Keepers(self._selector, umask, self.refresh, self._close_in_keeper)
+        self.leases = Leases(self.keepers.nudge)
         self._adopt()
         self._server = Server(home, self._selector, Operations(self).handle, self.journal)
-        about = {"pid": os.getpid(), "version": version, "started_at": time.time()}
-        try:
-            write_json(os.path.join(home, "client.json"), about)
-        except OSError as error:
-            # On a full disk orders are taken all the same.
-            complain(f"client.json: {error}")
 
     def run(self) -> None:
         """Serve until asked to stop or SIGTERM. Attempts go on under their keepers."""
@@ -114,10 +124,12 @@ class Daemon:
         due = self.keepers.next_s()
         if self._idle_s():
             due.append(self._idle_exit_s - self._idle_s())
-        if self._reporter.unsaid or self._starting:
+        if self._reporter.unsaid or self._expecting:
             due.append(LOOK_AGAIN_S)
-        if self._leases:
-            due.append(min(self._leases.values()) - boot_seconds())
+        lease = self.leases.due()
+        self._timer.set(lease)
+        if lease is not None:
+            due.append(min(lease - boot_seconds(), self._timer.longest_s()))
         return max(0.0, min(due)) if due else None
 
     def _look_again(self) -> None:
@@ -129,12 +141,14 @@ class Daemon:
         if time.monotonic() >= self._looked + LOOK_AGAIN_S:
             # A keeper's word is lost when the socket's queue is full.
             self._looked = time.monotonic()
-            for key in list(self._starting):
+            for key in list(self._expecting):
                 self.woken(key)
-        if self._leases and min(self._leases.values()) <= boot_seconds():
-            ended = {key for key, until in self._leases.items() if until <= boot_seconds()}
-            for attempt in [attempt for attempt in self._queue if attempt.key in ended]:
+        for attempt, late_s, grace_s in self.leases.over():
+            if attempt.key not in self.keepers:
                 self._end_waiting(attempt, "LOST", "LEASE_ENDED", "Its lease ended while it waited on the host.")
+            elif late_s >= _PATIENCE_S:
+                # Its keeper ends it, unless it is stopped.
+                self.keepers.press(attempt.key, late_s, grace_s)
 
     # --- attempts
 
@@ -144,11 +158,13 @@ class Daemon:
         # calls us again, must still find the attempt here.
         over = attempt.exit() is not None
         fresh = self._reporter.report(attempt)
-        if attempt.has("command.json"):
-            self._starting.discard(attempt.key)
+        if attempt.key in self._expecting:
+            pauses = Pauses(attempt)
+            if attempt.has("command.json") and pauses.paused == pauses.wanted():
+                self._expecting.discard(attempt.key)
         if over:
-            self._starting.discard(attempt.key)
-            self._leases.pop(attempt.key, None)
+            self._expecting.discard(attempt.key)
+            self.leases.drop(attempt.key)
             self.keepers.drop(attempt.key)
             self.slots.give_back(attempt.key)
             if attempt.key not in self._reporter.unsaid:
@@ -172,13 +188,15 @@ class Daemon:
                 self.buried(attempt)
             elif attempt.has("start.json"):
                 self.slots.hold(attempt.key, spec["resources"], attempt.read("start.json")["gpus"])
-                self._starting.add(attempt.key)
+                self._expecting.add(attempt.key)
+                self.leases.follow(attempt)
                 self.refresh(attempt)
                 self.keepers.adopt(attempt)
             else:
                 waiting.append((spec["order"], attempt.key, attempt))
-                self.renewed(attempt)
+                self.leases.follow(attempt)
                 self.refresh(attempt)
+                self.held(attempt)
                 if attempt.has("cancel"):
                     self.cancelled(attempt)
         self._queue = [attempt for _order, _key, attempt in sorted(waiting) if attempt.exit() is None]
@@ -193,7 +211,7 @@ class Daemon:
             raise ClientError(disk_full_message(self.home)) from error
         self._order += 1
         self._queue.append(attempt)
-        self.renewed(attempt)
+        self.leases.follow(attempt)
         self.refresh(attempt)
 
     def _start_waiting(self) -> None:
@@ -220,8 +238,7 @@ class Daemon:
                 raise
             self._end_waiting(attempt, "FAILED_SETUP", "DISK_FULL", disk_full_message(self.home))
             return
-        self._leases.pop(attempt.key, None)
-        self._starting.add(attempt.key)
+        self._expecting.add(attempt.key)
         self.keepers.start(attempt)
         self.refresh(attempt)
 
@@ -233,14 +250,16 @@ class Daemon:
         else:
             self._end_waiting(attempt, "CANCELLED", "CANCELLED", "Cancelled before it started.")
 
-    def renewed(self, attempt: Attempt) -> None:
-        """The lease of an attempt began anew, or is seen for the first time."""
+    def held(self, attempt: Attempt) -> None:
+        """A pause or its end was asked for: a keeper does it; one that waits is passed over by ``_start_waiting``."""
         if attempt.key in self.keepers:
+            self._expecting.add(attempt.key)
             self.keepers.nudge(attempt.key)
             return
-        left = attempt.lease_left_s()
-        if left is not None:
-            self._leases[attempt.key] = boot_seconds() + left
+        pauses = Pauses(attempt)
+        if pauses.wanted() != pauses.paused:
+            pauses.change(float("inf"))
+            self.refresh(attempt)
 
     def buried(self, attempt: Attempt) -> None:
         """An attempt was cancelled before it arrived."""
@@ -265,6 +284,7 @@ class Daemon:
             "acked": self.journal.acked,
             "running": len(self.keepers),
             "waiting": len(self._queue),
+            "boot_s": boot_seconds(),
         }
 
     def leave(self) -> Dict[str, Any]:

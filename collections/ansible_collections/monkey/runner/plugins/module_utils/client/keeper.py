@@ -11,22 +11,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import traceback
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Optional
 
 from ..monkeyfs.folders import remove
 from . import command, control, workdir
 from .attempt import Attempt
-from .files import FULL, ClientError, boot_id, boot_seconds, read_json, tail, write_all, write_json
+from .files import FULL, ClientError, boot_id, read_json, tail, write_all, write_json
 from .machine import disk_full_message
 from .processes import Identity, Tree, become_subreaper, close_all_but, identity, set_title
+from .spawning import Spawner
 from .watching import Ended, Stop, Watch, signal_name
 
 _ENGINE_TIMEOUT_S = 60.0
-# What Python or this program handles in another way than a command expects.
-# Also what the daemon's own starter ignored: a shell's background job ignores SIGINT and SIGQUIT.
-_RESET = tuple(sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
 # How a child says that the disk is full.
 _BUILD_FULL = 28
 _LINE = 600
@@ -63,7 +60,6 @@ class Keeper:
 
     def __init__(self, attempt: Attempt, lock: int, umask: int) -> None:
         self._attempt = attempt
-        self._lock = lock
         self._umask = umask
         self._spec = attempt.spec()
         self._start = attempt.read("start.json")
@@ -71,6 +67,7 @@ class Keeper:
         self._tree.keepers.add(identity(os.getpid()))
         self._started_at: Optional[float] = None
         self._watch = Watch(attempt, self._spec, self._tree)
+        self._spawner = Spawner(attempt, lock, umask, self._tree, self._watch)
         self._docker = self._spec["environment"]["kind"] == "docker"
 
     def run(self) -> None:
@@ -106,36 +103,57 @@ class Keeper:
         log = os.open(self._attempt.path("log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         if not self._make_work(log) or not self._run_setup(log):
             return
-        stop = self._watch.why_stop()
-        if stop is not None:
-            self._finish(*stop)
-            return
         argv, env = command.plan(self._attempt, self._spec, self._start)
-        who, error_number = self._spawn(argv, env, log, "command.json")
+        if not self._may_go_on():
+            return
+        spawned = self._spawner.program(argv, env, log, "command.json")
+        self._started_at, self._watch.started = spawned.started_at, spawned.boot_s
         control.wake(self._attempt.home, self._attempt.key)
-        self._watch.started = boot_seconds()
-        if error_number:
-            self._cannot_start(argv[0], error_number, log)
+        if spawned.error_number:
+            self._cannot_start(argv[0], spawned.error_number, log)
             return
         os.close(log)
-        ended, stop = self._watch.until_end(who)
-        self._conclude(who, ended, stop)
+        ended, stop = self._watch.until_end(spawned.who)
+        self._conclude(spawned.who, ended, stop)
+
+    def _may_go_on(self) -> bool:
+        """Between two steps: wait while it is paused; False when it was ended instead."""
+        stop = self._watch.until_free()
+        if stop is not None:
+            self._conclude(None, None, stop)
+        return stop is None
 
     def _make_work(self, log: int) -> bool:
+        home = self._attempt.home
+
         def build() -> None:
-            workdir.build(self._attempt.home, self._attempt.path("work"), self._spec)
+            workdir.build(home, self._attempt.path("work"), self._spec)
+
+        def fetch() -> None:
+            for item in self._spec["data"]:
+                workdir.ensure_data(home, item["tree"])
 
         if workdir.nothing_to_write(self._spec):
+            if not self._may_go_on():
+                return False
             old = os.umask(self._umask)
             build()
             os.umask(old)
             return True
-        # In a child, so that a cancel is heard while gigabytes are written out.
+        # Other attempts wait for a data set that this one writes out: to stop it there would stop them.
+        if self._spec["data"] and not self._in_child(fetch, log, stoppable=False):
+            return False
+        return self._in_child(build, log)
+
+    def _in_child(self, step: Callable[[], None], log: int, stoppable: bool = True) -> bool:
+        """Do ``step`` in a child, so that orders are heard while gigabytes are written; whether to go on."""
+        if not self._may_go_on():
+            return False
         said = self._attempt.path("tmp.said")
 
         def child() -> None:
             try:
-                build()
+                step()
             except (ClientError, OSError) as error:
                 full = isinstance(error, OSError) and error.errno in FULL
                 if not full:
@@ -143,8 +161,10 @@ class Keeper:
                 os._exit(_BUILD_FULL if full else 1)
             os._exit(0)
 
-        who = self._fork(child, log)
+        who = self._spawner.work(child, log)
+        self._watch.stoppable = stoppable
         ended, stop = self._watch.until_end(who)
+        self._watch.stoppable = True
         if stop is not None:
             self._conclude(who, None, stop)
             return False
@@ -160,16 +180,18 @@ class Keeper:
     def _run_setup(self, log: int) -> bool:
         if not self._spec["setup"] or self._docker:
             return True
+        if not self._may_go_on():
+            return False
         env = command.environment(self._attempt, self._spec, self._start)
         argv = ["/bin/sh", "-e", "-c", "\n".join(self._spec["setup"])]
-        who, error_number = self._spawn(argv, env, log, "setup.json")
-        if error_number:
-            raise ClientError(f"/bin/sh cannot be started: {os.strerror(error_number)}")
-        ended, stop = self._watch.until_end(who)
+        spawned = self._spawner.program(argv, env, log, "setup.json")
+        if spawned.error_number:
+            raise ClientError(f"/bin/sh cannot be started: {os.strerror(spawned.error_number)}")
+        ended, stop = self._watch.until_end(spawned.who)
         if stop is None and ended is not None and ended.status == 0:
             return True
         if stop is not None:
-            self._conclude(who, None, stop)
+            self._conclude(spawned.who, None, stop)
         else:
             self._end_tree()
             self._setup_failed(ended)
@@ -188,6 +210,7 @@ class Keeper:
             write_all(log, f"monkey: {message}\n".encode("utf-8", "backslashreplace"))
         except OSError:
             pass  # a full disk
+        self._end_tree()
         self._finish("FAILED", "COMMAND_NOT_FOUND", message, exit_code=code)
 
     # --- the way of one whose keeper was killed, or whose machine was started again
@@ -201,6 +224,10 @@ class Keeper:
         self._tree.sessions.update((found["pid"], found["start"]) for found in (running, setup) if found)
         self._tree.strays.update((pid, start) for pid, start in self._attempt.read("strays.json").get("pids", []))
         if not running:
+            stop = self._watch.why_stop()
+            if stop is not None:
+                self._conclude(None, None, stop)
+                return
             self._end_tree()
             text = "Its keeper was killed before the command started; it was not started again."
             self._finish("LOST", "EXIT_UNKNOWN", text)
@@ -211,75 +238,14 @@ class Keeper:
         ended, stop = self._watch.until_end(who, child=False)
         self._conclude(who, ended, stop)
 
-    # --- starting
-
-    def _fork(self, child: Callable[[], None], log: int) -> Identity:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                os.close(self._lock)
-                signal.set_wakeup_fd(-1)
-                for number in _RESET:
-                    signal.signal(number, signal.SIG_DFL)
-                os.umask(self._umask)
-                os.setsid()
-                os.dup2(log, 1)
-                os.dup2(log, 2)
-                child()
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(126)
-        self._watch.expect(pid)
-        who = identity(pid)
-        self._tree.sessions.add(who)
-        return who
-
-    def _spawn(self, argv: Any, env: Dict[str, str], log: int, record: str) -> Tuple[Identity, int]:
-        """Start a program; who it is, and the errno when it cannot be executed.
-
-        It is executed only after its number is on record, so that whatever runs can be found again.
-        """
-        go_read, go_write = os.pipe2(os.O_CLOEXEC)
-        bad_read, bad_write = os.pipe2(os.O_CLOEXEC)
-
-        def child() -> None:
-            os.close(go_write)
-            if os.read(go_read, 1) != b"g":
-                os._exit(126)
-            try:
-                command.execute(argv, env, self._attempt.path("work"))
-            except OSError as error:
-                os.write(bad_write, str(error.errno).encode("ascii"))
-            os._exit(126)
-
-        try:
-            who = self._fork(child, log)
-            os.close(bad_write)
-            bad_write = -1
-            started_at = time.time()
-            note = {"pid": who[0], "start": who[1], "started_at": started_at, "boot_s": boot_seconds()}
-            write_json(self._attempt.path(record), note)
-            if record == "command.json":
-                self._started_at = started_at
-            write_all(go_write, b"g")
-            said = os.read(bad_read, 16)
-        finally:
-            for descriptor in (go_read, go_write, bad_read, bad_write):
-                if descriptor >= 0:
-                    os.close(descriptor)
-        return who, int(said or 0)
-
     # --- ending
 
-    def _end_tree(self, grace_s: Optional[float] = None) -> None:
-        grace_s = self._spec["grace_s"] if grace_s is None else grace_s
-
+    def _end_tree(self, stop: Optional[Stop] = None) -> None:
         def meanwhile(seconds: float) -> None:
             self._watch.sleep(seconds)
             self._watch.hold_quota()
 
-        self._tree.end(grace_s, meanwhile)
+        self._tree.end(self._watch.grace_s(stop), meanwhile)
         if self._docker:
             self._remove_container()
             self._tree.end(0.0, meanwhile)
@@ -297,9 +263,9 @@ class Keeper:
         except (OSError, subprocess.SubprocessError, ClientError) as error:
             sys.stderr.write(f"{self._attempt.key}: container not removed: {error}\n")
 
-    def _conclude(self, who: Identity, ended: Optional[Ended], stop: Optional[Stop]) -> None:
-        self._end_tree()
-        if stop is not None:
+    def _conclude(self, who: Optional[Identity], ended: Optional[Ended], stop: Optional[Stop]) -> None:
+        self._end_tree(stop)
+        if stop is not None and who is not None:
             ended = self._watch.after_stop(who)
         code = ended.code() if ended else None
         number = ended.signal() if ended else None

@@ -11,13 +11,15 @@ from typing import Callable, Dict, List, Optional, Set
 from . import keeper
 from .attempt import Attempt
 from .files import boot_id, write_json
-from .processes import identity, scan, send
+from .processes import Identity, identity, look, scan, send
 from .reporting import complain
 
 # Without pidfd_open(2) (Python 3.8, Linux before 5.3) adopted keepers are looked at this often; their own word comes at
 # once. Also the time after which what a full disk hindered is tried again.
 LOOK_AGAIN_S = 1.0
 _MAX_BACKOFF_S = 30.0
+# A keeper that is stopped is killed when its attempt should have been over for so long.
+_STUCK_S = 2.0
 # So many keepers of one attempt may die before the next one has to wait.
 _REPLACED_AT_ONCE = 3
 
@@ -209,11 +211,34 @@ class Keepers:
     def nudge(self, key: str) -> None:
         """Tell a keeper to look at its files. One that has no handler yet has not looked yet."""
         item = self._kept.get(key)
+        who = self._who(item) if item else None
+        if who:
+            send(who, signal.SIGUSR1)
+            # Somebody may have stopped it; one that runs does not notice.
+            send(who, signal.SIGCONT)
+
+    @staticmethod
+    def _who(item: _Kept) -> Optional[Identity]:
+        if item.pid:
+            return identity(item.pid)
+        found = item.attempt.read("keeper.json")
+        return (found["pid"], found["start"]) if found and found.get("boot") == boot_id() else None
+
+    def press(self, key: str, late_s: float, grace_s: float) -> None:
+        """The lease of an attempt ended ``late_s`` ago: see that its keeper does its work, if need be another one."""
+        item = self._kept.get(key)
         if item is None:
             return
-        if item.pid:
-            send(identity(item.pid), signal.SIGUSR1)
+        if item.again_at:
+            item.again_at = 0.0
+            self._replace(item)
             return
-        found = item.attempt.read("keeper.json")
-        if found and found.get("boot") == boot_id():
-            send((found["pid"], found["start"]), signal.SIGUSR1)
+        who = self._who(item)
+        process = look(who[0]) if who else None
+        if who is None or process is None or process.start != who[1]:
+            return
+        if process.state in "Tt" and late_s >= grace_s + _STUCK_S:
+            complain(f"{key}: its lease ended and its keeper (pid {who[0]}) is stopped: killed and replaced")
+            send(who, signal.SIGKILL)
+        else:
+            self.nudge(key)

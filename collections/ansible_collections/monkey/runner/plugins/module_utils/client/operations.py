@@ -7,7 +7,8 @@ import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, List
 
 from .attempt import FINAL, Attempt, all_attempts, bury
-from .files import ClientError, touch
+from .files import ClientError, boot_seconds, touch
+from .leases import check_renewal
 from .spec import check_key, check_spec
 
 if TYPE_CHECKING:
@@ -23,11 +24,11 @@ class Operations:
             "cancel": self._cancel,
             "pause": self._pause,
             "resume": self._resume,
-            "renew": self._renew,
             "remove": self._remove,
         }
         self._others: Dict[str, Callable[[Dict[str, Any]], Any]] = {
             "ping": lambda _request: daemon.about(),
+            "renew": self._renew,
             "launch": self._launch,
             "slots": lambda request: daemon.set_slots(request.get("slots")),
             "list": lambda _request: listing(daemon.home),
@@ -79,7 +80,7 @@ class Operations:
     def _pause(self, attempt: Attempt) -> None:
         _refuse_ended(attempt)
         touch(attempt.path("pause"))
-        self._daemon.keepers.nudge(attempt.key)
+        self._daemon.held(attempt)
 
     def _resume(self, attempt: Attempt) -> None:
         _refuse_ended(attempt)
@@ -88,12 +89,13 @@ class Operations:
         except OSError as error:
             if error.errno != errno.ENOENT:
                 raise
-        self._daemon.keepers.nudge(attempt.key)
+        self._daemon.held(attempt)
 
-    def _renew(self, attempt: Attempt) -> None:
-        _refuse_ended(attempt)
-        attempt.renew()
-        self._daemon.renewed(attempt)
+    def _renew(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        extra_s = request.get("extra_s", 0)
+        keys = check_renewal(request.get("at"), request.get("attempts"), extra_s)
+        answer = self._daemon.leases.renew(float(request["at"]), keys, float(extra_s))
+        return dict(answer, boot_s=boot_seconds())
 
     def _remove(self, attempt: Attempt) -> None:
         state = attempt.state()
@@ -105,8 +107,10 @@ class Operations:
 
 def _refuse_ended(attempt: Attempt) -> None:
     state = attempt.state()
-    if state in ("UNKNOWN", "REMOVED", *FINAL):
-        raise ClientError(f"{attempt.key} is {state} on this host")
+    if state == "UNKNOWN":
+        raise ClientError(f"{attempt.key} is UNKNOWN on this host: it was not launched here yet; ask again once it is")
+    if state in ("REMOVED", "CANCELLING", *FINAL):
+        raise ClientError(f"{attempt.key} is {state} on this host: only what waits or runs can be paused or resumed")
 
 
 def foretell(attempt: Attempt) -> str:
@@ -123,5 +127,9 @@ def listing(home: str) -> List[Dict[str, Any]]:
         state = attempt.state()
         if state not in ("REMOVED", "UNKNOWN"):
             item = {"juid": attempt.juid, "attempt": attempt.number, "state": state, "log_size": attempt.log_size()}
+            if state not in FINAL:
+                pause = attempt.read("pause.json")
+                paused, changes = bool(pause.get("paused")), len(pause.get("phases", []))
+                item.update({"phase": attempt.phase(), "paused": paused, "pauses": (changes + 1) // 2})
             found.append(item)
     return sorted(found, key=lambda item: (item["juid"], item["attempt"]))

@@ -14,6 +14,7 @@ import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 # include/uapi/linux/prctl.h
+_PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 TOKEN = "MONKEY_ATTEMPT_TOKEN"
@@ -115,6 +116,16 @@ def become_subreaper() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     except (OSError, AttributeError):
         pass
+
+
+def die_with(parent: int) -> None:
+    """Be killed when this process's parent dies, now if it did already; stopped or not. Best effort."""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    except (OSError, AttributeError):
+        return
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def set_title(title: str) -> None:

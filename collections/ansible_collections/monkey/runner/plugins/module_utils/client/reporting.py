@@ -36,8 +36,8 @@ def events_of(attempt: Attempt) -> Dict[str, Dict[str, Any]]:
     if running:
         cpus = spec.get("resources", {}).get("cpus")
         events.append({"type": "started", "pid": running["pid"], "cpus": cpus, "gpus": start.get("gpus", [])})
-    for change in range(1, attempt.read("pause.json").get("changes", 0) + 1):
-        events.append({"type": "paused" if change % 2 else "resumed", "change": change})
+    for change, phase in enumerate(attempt.read("pause.json").get("phases", []), start=1):
+        events.append({"type": "paused" if change % 2 else "resumed", "change": change, "phase": phase})
     if attempt.has("log_quota"):
         events.append({"type": "log_quota"})
     if start and attempt.has("cancel"):

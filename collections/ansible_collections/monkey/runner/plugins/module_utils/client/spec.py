@@ -44,6 +44,11 @@ def _number(field: str, value: Any, least: float, above: bool = False) -> float:
     return float(value)
 
 
+def amount(field: str, value: Any) -> float:
+    """A number of at least 0. Raises ClientError."""
+    return _number(field, value, 0)
+
+
 def _whole(field: str, value: Any, least: int) -> int:
     if _number(field, value, least) != int(value):
         raise _fail(field, "a whole number", value)

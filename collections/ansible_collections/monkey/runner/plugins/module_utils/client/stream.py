@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Optional
 
 from . import control, machine
 from .attempt import FINAL, Attempt, parse_key
-from .files import ClientError, to_json
+from .files import ClientError, boot_seconds, to_json
 from .operations import listing
 
 _LOG_POLL_S = 0.1
@@ -26,7 +26,7 @@ _LOG_CHUNK_BYTES = 48 * 1024
 # Less than this waits to be read by the core, or no more log is read.
 _OUT_BYTES = 512 * 1024
 _MAX_IN_BYTES = 64 * 1024 * 1024
-_FORWARDED = ("cancel", "pause", "resume", "renew")
+_FORWARDED = ("cancel", "pause", "resume")
 
 
 class _Log:
@@ -92,6 +92,7 @@ class Stream:
             "attempts": listing(self._home),
             "last_seq": info["last_seq"],
             "acked": info["acked"],
+            "boot_s": boot_seconds(),
         }
         self._cursor = info["acked"]
         self._say(hello)
@@ -121,8 +122,10 @@ class Stream:
             self._hear_daemon()
         if self._machine_read in ready:
             os.read(self._machine_read, 64)
+            # Every now and then, also when the core wants nothing: leases are the daemon's to enforce.
+            control.continue_stopped(self._home)
             while self._machine:
-                self._say(dict(self._machine.pop(0), type="machine"))
+                self._say(dict(self._machine.pop(0), type="machine", boot_s=boot_seconds()))
         if self._greeted:
             self._forward_events()
             if time.monotonic() >= self._next_log:
@@ -294,7 +297,10 @@ class Stream:
         if operation in _FORWARDED:
             request = {"op": operation, "juid": order["juid"], "attempt": order["attempt"]}
             return control.ask(self._home, request)
-        raise ClientError(f"unknown op {operation!r}; known are hello, ack, ping, {', '.join(_FORWARDED)}")
+        if operation == "renew":
+            request = {"op": operation, "at": order["at"], "attempts": order["attempts"]}
+            return control.ask(self._home, dict(request, extra_s=order.get("extra_s", 0)))
+        raise ClientError(f"unknown op {operation!r}; known are hello, ack, ping, renew, {', '.join(_FORWARDED)}")
 
     def _greet(self, order: Dict[str, Any]) -> None:
         self._offsets = {key: int(value) for key, value in (order.get("log_offsets") or {}).items()}

@@ -11,8 +11,10 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from . import control
 from .attempt import Attempt
-from .files import boot_seconds, write_atomic, write_json
+from .files import boot_seconds, write_atomic
+from .pausing import Pauses
 from .processes import Identity, Tree, alive
+from .timer import BootTimer
 
 # Once its command is gone, how long to wait for the daemon (then its parent) to hand over the exit status.
 _HAND_OVER_S = 3.0
@@ -55,33 +57,31 @@ class Watch:
         self._tree = tree
         self._expected: Set[int] = set()
         self._reaped: Dict[int, Ended] = {}
-        pause = attempt.read("pause.json")
-        self._paused = bool(pause.get("paused"))
-        self._pauses: int = pause.get("changes", 0)
-        self._paused_since: float = pause.get("since", 0.0)
-        self._paused_total_s: float = pause.get("total_s", 0.0)
+        self._pauses = Pauses(attempt)
         self._log_limit = attempt.log_limit()
         self._log_check = 0.0
-        self._lease_until = self._lease()
+        # Renewals are not announced: this is read again when it is reached, and after signals.
+        self._lease_until = attempt.lease_until()
+        self._timer = BootTimer()
         self.started: Optional[float] = None  # CLOCK_BOOTTIME of the command's start
+        # False while what runs works for other attempts too: it is let finish, and the pause begins after it.
+        self.stoppable = True
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGUSR1):
             signal.signal(number, lambda _number, _frame: None)
 
-    def _lease(self) -> Optional[float]:
-        left = self._attempt.lease_left_s()
-        return None if left is None else boot_seconds() + left
-
     def sleep(self, seconds: float, more: Tuple[int, ...] = ()) -> None:
         """Wait for a signal, for one of the descriptors ``more``, or at most ``seconds``; then reap."""
-        ready, _w, _x = select.select([self._wake_read, *more], [], [], max(0.0, seconds))
+        readers = [self._wake_read, *self._timer.descriptors(), *more]
+        ready, _w, _x = select.select(readers, [], [], min(max(0.0, seconds), self._timer.longest_s()))
         if self._wake_read in ready:
             try:
                 os.read(self._wake_read, 4096)
             except OSError:
                 pass
-            self._lease_until = self._lease()
+            self._lease_until = self._attempt.lease_until()
+        self._timer.clear()
         self.reap()
 
     def reap(self) -> None:
@@ -116,10 +116,21 @@ class Watch:
                 self._pause_or_resume()
                 self.hold_quota()
                 more = follow.descriptors() if follow else []
-                self.sleep(min([self._next_s(), *([follow.poll_s()] if follow else [])]), tuple(more))
+                self._wait(follow.poll_s() if follow else 3600.0, tuple(more))
         finally:
             if follow:
                 follow.close()
+
+    def until_free(self) -> Optional[Stop]:
+        """Wait while it is paused, before the next program of it is started; why it must be ended instead."""
+        while True:
+            stop = self.why_stop()
+            if stop is not None:
+                return stop
+            self._pause_or_resume()
+            if not self._pauses.paused:
+                return None
+            self._wait(3600.0)
 
     def after_stop(self, who: Identity) -> Optional[Ended]:
         """How a process ended that was made to end."""
@@ -130,8 +141,7 @@ class Watch:
         """Seconds that the command has run, without those that it was paused."""
         if self.started is None:
             return 0.0
-        paused = self._paused_total_s + (boot_seconds() - self._paused_since if self._paused else 0.0)
-        return boot_seconds() - self.started - paused
+        return boot_seconds() - self.started - self._pauses.seconds(self.started)
 
     def why_stop(self) -> Optional[Stop]:
         """Why the attempt has to be ended now, None when it may go on."""
@@ -141,45 +151,42 @@ class Watch:
         if limit is not None and self.started is not None and self._used_s() >= limit:
             return Stop("TIMED_OUT", "TIME_LIMIT", f"Ended when its time limit of {limit:g} s was reached.")
         if self._lease_until is not None and boot_seconds() >= self._lease_until:
-            self._lease_until = self._lease()
+            self._lease_until = self._attempt.lease_until()
             if self._lease_until is not None and boot_seconds() >= self._lease_until:
                 text = f"Ended by its host: the lease of {self._spec['lease_s']:g} s was not renewed."
                 return Stop("LOST", "LEASE_ENDED", text)
         return None
 
-    def _next_s(self) -> float:
-        """Seconds until something is due; signals come at once."""
-        due = [3600.0]
-        if self._spec["time_limit_s"] is not None and self.started is not None and not self._paused:
-            due.append(self._spec["time_limit_s"] - self._used_s())
-        if self._lease_until is not None:
-            due.append(self._lease_until - boot_seconds())
-        if self._log_limit is not None and not self._paused:
+    def grace_s(self, stop: Optional[Stop]) -> float:
+        """How long its processes may take to end. After a lease counted from its end: the core counts so too."""
+        grace: float = self._spec["grace_s"]
+        if stop is not None and stop.reason == "LEASE_ENDED" and self._lease_until is not None:
+            return max(0.0, min(grace, self._lease_until + grace - boot_seconds()))
+        return grace
+
+    def _wait(self, seconds: float, more: Tuple[int, ...] = ()) -> None:
+        """Sleep until something is due, at most ``seconds``; signals come at once."""
+        due = [seconds]
+        moments = [] if self._lease_until is None else [self._lease_until]
+        if self._spec["time_limit_s"] is not None and self.started is not None and not self._pauses.paused:
+            moments.append(boot_seconds() + self._spec["time_limit_s"] - self._used_s())
+        if moments:
+            self._timer.set(min(moments))
+            due.append(min(moments) - boot_seconds())
+        if self._log_limit is not None and not self._pauses.paused:
             due.append(self._log_check - time.monotonic())
-        return max(0.001, min(due))
+        self.sleep(max(0.001, min(due)), more)
 
     def _pause_or_resume(self) -> None:
-        wanted = self._attempt.has("pause")
-        if wanted == self._paused:
+        wanted = self._pauses.wanted()
+        if wanted == self._pauses.paused:
             return
-        if wanted:
-            self._tree.pause()
-            self._paused_since = boot_seconds()
-        else:
-            self._paused_total_s += boot_seconds() - self._paused_since
+        if not wanted:
             self._tree.resume()
-        self._paused = wanted
-        self._pauses += 1
+        elif self.stoppable:
+            self._tree.pause()
         try:
-            write_json(
-                self._attempt.path("pause.json"),
-                {
-                    "paused": wanted,
-                    "changes": self._pauses,
-                    "since": self._paused_since,
-                    "total_s": self._paused_total_s,
-                },
-            )
+            self._pauses.change(float("inf") if self.started is None else self.started)
         except OSError:
             pass  # a full disk hides the pause, it does not hinder it
         control.wake(self._attempt.home, self._attempt.key)

@@ -12,7 +12,7 @@ from typing import Any
 
 from monkey import states
 from monkey.errors import UsageProblem
-from monkey.names import did_you_mean, is_nickname, juid_for, nickname_for
+from monkey.names import NICKNAMES, did_you_mean, is_nickname, juid_for, nickname_for
 from monkey.states import State
 from monkey.store import BaseStore, Change
 
@@ -168,10 +168,6 @@ class JobBook:
         earlier = self._store.get("idempotency", key) if key else None
         return self.get(earlier["juid"]) if earlier else None
 
-    def reruns(self) -> set[str]:
-        """JUIDs of jobs that were run again as other jobs."""
-        return {job["rerun_of"] for job in self._store.iter_jobs() if job.get("rerun_of")}
-
     def add(self, fields: Job, key: str | None) -> Job:
         """Record a new job; it is on disk when this returns.
 
@@ -187,7 +183,9 @@ class JobBook:
         with self._store.transaction() as record:
             juid = juid_for(day, record.next_number(f"{day:%y-%m-%d}"))
             made = self._store.count_jobs()
-            nickname = nickname_for(made, self._store.nickname_is_live)
+            live = sum(count for state, count in self._store.counts().items() if State(state) not in states.TERMINAL)
+            # When every word is taken by a live job, there is none to look for.
+            nickname = nickname_for(made, self._store.nickname_is_live if live < len(NICKNAMES) else None)
             job = _new({**fields, "order": made}, juid, nickname, moment)
             record.put("jobs", juid, job)
             if key:

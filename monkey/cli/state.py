@@ -185,7 +185,10 @@ def import_(file: str, replace: bool, as_json: bool) -> None:
 
     with _core_kept_away(), _source(file) as source:
         name = "standard input" if file == _STDIO else file
-        found = store.import_record(home().root, source, name, replace=replace)
+        try:
+            found = store.import_record(home().root, source, name, replace=replace)
+        except store.StoreLockedError as error:
+            raise UsageProblem("core", f"{error}; `monkey core stop` first") from error
     if as_json:
         print_json({"jobs": found.jobs, "documents": found.documents, "kept": [str(path) for path in found.kept]})
         return

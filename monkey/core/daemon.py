@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import itertools
 import logging
 import os
 import time
@@ -45,6 +47,7 @@ _FULL_AGAIN_S = 2.0
 # A step that failed is not tried again at once.
 _FAILED_AGAIN_S = 1.0
 _LONGEST_SLEEP_S = 3600.0
+_TAKEN_UP_AT_ONCE = 1000
 
 
 class Core:
@@ -92,7 +95,7 @@ class Core:
         """Reattach, then schedule until told to stop."""
         await asyncio.to_thread(self.engine.end_leftovers)
         self.board.load()
-        self.live.load(self.jobs.in_states(*LIVE))
+        await self._take_up()
         self.board.connect_all()
         self.collector.load()
         while not self.stopping.is_set():
@@ -101,6 +104,19 @@ class Core:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), again_s)
         await self._wind_down()
+
+    async def _take_up(self) -> None:
+        """The picture of the jobs that have not ended; meanwhile the API answers."""
+        # 100,000 jobs are a million objects that stay: looking through them for garbage would take half of the time.
+        gc.disable()
+        try:
+            jobs = self.jobs.in_states(*LIVE)
+            while some := list(itertools.islice(jobs, _TAKEN_UP_AT_ONCE)):
+                self.live.load(some)
+                await asyncio.sleep(0)
+        finally:
+            gc.enable()
+        gc.freeze()
 
     def _turn(self) -> float:
         """One look at everything; seconds until the next one, should nothing happen before."""

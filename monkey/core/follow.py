@@ -93,7 +93,7 @@ class Follower:
     def _look_at_stray(self, live: LiveHost, juid: str, number: int, state: str) -> None:
         """An attempt on the host that is not, or no more, the one that its job is at there."""
         job = self._jobs.known(juid)
-        if job is None or (self._is_on(live, job) and number == job["attempt"] and not self._jobs.is_over(job)):
+        if job is None or (self._is_on(live, job) and number == job["attempt"] and job["state"] in HOLDING):
             return
         if state not in TERMINAL:
             log.warning("%s: %s.%d is not wanted there any more: it is ended", live.key, juid, number)

@@ -63,6 +63,7 @@ class Leases:
         self._renewing: set[str] = set()
         # By `JUID.n`: when nothing of the attempt can run any more unless it is renewed.
         self._over_at: dict[str, float] = {}
+        self._counting: set[str] = set()
 
     def said(self, host: LiveHost, message: dict[str, Any]) -> None:
         """A host said what its clock shows."""
@@ -77,11 +78,16 @@ class Leases:
             by_host.setdefault(leased.host, {})[juid] = leased
         for key in self._over_at.keys() - {leased.key for leased in self._live.leased.values()}:
             del self._over_at[key]
+            self._counting.discard(key)
         for key, mine in by_host.items():
             host = self._board.by_key(key)
             for leased in mine.values():
                 extra_s = host.extra_s if host else 0.0
-                self._over_at.setdefault(leased.key, now + surely_over_s(leased.lease_s + extra_s, GRACE_S))
+                if leased.key not in self._counting:
+                    # The host counts from when it accepted the attempt: until that is known to have been, it may yet.
+                    self._over_at[leased.key] = now + surely_over_s(leased.lease_s + extra_s, GRACE_S)
+                    if leased.handed:
+                        self._counting.add(leased.key)
             if host is not None and host.connected:
                 if self._renew_at.get(key, 0.0) <= now and key in self._said and key not in self._renewing:
                     self._renewing.add(key)

@@ -82,17 +82,18 @@ class Requests:
         submission = submit.submission_of(self._jobs.get(juid))
         submit.provider_for(submission, self._core.book)
         fields = submit.fields_of(submission, self._core.fs, self._jobs)
-        return self._jobs.view(self._jobs.add({**fields, "rerun_of": juid}, None))
+        again = self._jobs.add({**fields, "rerun_of": juid}, None)
+        self._jobs.change(juid, rerun_as=again["juid"])
+        return self._jobs.view(again)
 
     def rerun_failed(self, provider: str | None, name: str | None) -> list[Job]:
         """Run again what failed and was not run again yet, oldest first."""
         if provider is not None:
             self._core.book.get(provider)
-        done = self._jobs.reruns()
         wanted = [
             job["juid"]
             for job in self._jobs.in_states(*_FAILED)
-            if job["juid"] not in done and provider in (None, job["provider"]) and name in (None, job["name"])
+            if not job.get("rerun_as") and provider in (None, job["provider"]) and name in (None, job["name"])
         ]
         return [self.rerun(juid) for juid in sorted(wanted, key=lambda juid: self._jobs.get(juid)["order"])]
 

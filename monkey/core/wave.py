@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from monkey.core.leases import GRACE_S
@@ -18,7 +19,14 @@ def need(job: Job) -> Need:
 
 def shape_of_job(job: Job) -> str:
     """Key of the jobs that may share a wave with it."""
-    return shape_of(_environment(job), job["install"])
+    environment = _environment(job)
+    return _shape(*environment.values(), tuple(job["install"]))
+
+
+@cache
+def _shape(kind: str, content: str | None, image: str | None, install: tuple[str, ...]) -> str:
+    # Jobs come by the thousand and shapes by the dozen.
+    return shape_of({"kind": kind, "content": content, "image": image}, install)
 
 
 def _environment(job: Job) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import datetime
 import json
 import os
 import platform
+import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ _HERE = Path(__file__).resolve().parent
 # Test modules say `from witness import Witness`.
 sys.path.insert(0, str(_HERE))
 
+from siege import Siege, stop  # noqa: E402
 from witness import Witness  # noqa: E402
 
 _FIGURES = ("lost", "twice", "hurt", "left")
@@ -91,6 +94,33 @@ def fault(pytestconfig: pytest.Config) -> FaultRecorder:
 def witness(tmp_path: Path) -> Witness:
     """Counts executions of this test's jobs on this machine."""
     return Witness(tmp_path / "witness")
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the first ``siege`` leaves a copy of its home."""
+    return tmp_path_factory.mktemp("warm") / "mh"
+
+
+@pytest.fixture
+def siege(warm: Path, monkey_home: Any, witness: Witness) -> Siege:
+    """A main node to be broken, at rest; its core has looked at this machine, and ``warm`` was a first job.
+
+    A copy where there is one: the look and the client's installation cost seconds.
+    """
+    siege = Siege(monkey_home, witness)
+    if warm.exists():
+        shutil.copytree(warm, monkey_home.path, symlinks=True)
+        return siege
+    core = siege.start()
+    siege.answers(core)
+    siege.submit("warm")
+    siege.until_over(120)
+    stop(core, signal.SIGTERM)
+    siege.acknowledged.clear()
+    monkey_home.close()
+    shutil.copytree(monkey_home.path, warm, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
+    return siege
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:

@@ -148,6 +148,7 @@ class Lab:
     def steady(self) -> None:
         """As after a quiet day: no host is drained for having come and gone under the tests before."""
         for place in self.places:
+            self.api.drain(PROVIDER, place.name, "the next test begins")
             self.api.resume_host(PROVIDER, place.name)
 
     def job(self, juid: str) -> Json:

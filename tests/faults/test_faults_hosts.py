@@ -18,7 +18,7 @@ pytestmark = pytest.mark.hosts
 _CODE = 7
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def lab(host_pool: Any, session_monkey_home: Any, tmp_path_factory: Any) -> Lab:
     return shared_lab(host_pool, session_monkey_home, tmp_path_factory)
 

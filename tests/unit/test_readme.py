@@ -154,7 +154,8 @@ def test_commands_in_sentences_are_ones(page: Path, text: str) -> None:
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         _, found, words = command.resolve_command(context, words)
         assert found is not None
-        command, context = found, click.Context(found, parent=context)
+        # With its settings: click keeps the names of the help option that it sees first.
+        command, context = found, click.Context(found, parent=context, **found.context_settings)
     known = {option for parameter in command.get_params(context) for option in parameter.opts}
     if command.name == "run":
         # From its first word on everything belongs to the command.

@@ -50,6 +50,7 @@ class Parts:
     live: LiveJobs
     leases: Leases
     orders: Given
+    store: MemoryStore
 
     @property
     def host(self) -> LiveHost:
@@ -114,5 +115,5 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
     orders = Given()
     leases = Leases(board, jobs, live, lambda work: work.close())
     follower = Follower(board, jobs, live, logs, orders, leases, lambda: None)  # type: ignore[arg-type]
-    yield Parts(jobs, logs, board, follower, live, leases, orders)
+    yield Parts(jobs, logs, board, follower, live, leases, orders, store)
     store.close()

@@ -105,7 +105,8 @@ def test_a_flipped_byte_of_the_state_file_is_refused_by_name_and_offset(tmp_path
     whole = (tmp_path / "a" / STATE_NAME).read_bytes()
     folder = tmp_path / "flipped"
     folder.mkdir()
-    for at in range(len(whole)):
+    # Every byte by a bit; the other kinds each at every third byte.
+    for at in range(kind % 3, len(whole), 3) if kind else range(len(whole)):
         damaged = flipped(whole, at, kind)
         if damaged is None:
             continue

@@ -61,7 +61,8 @@ def test_check_says_what_there_is_and_changes_nothing(tmp_path: Path) -> None:
     before = files(tmp_path / "a")
     found = check(tmp_path / "a")
     assert (found.jobs, found.documents, found.seq, found.journal_records, found.torn_bytes) == (3, 4, 5, 2, 19)
-    assert (found.state_bytes, found.journal_bytes) == tuple(len(before[name][0]) for name in (STATE_NAME, JOURNAL_NAME))
+    assert found.state_bytes == len(before[STATE_NAME][0])
+    assert found.journal_bytes == len(before[JOURNAL_NAME][0])
     assert files(tmp_path / "a") == before
 
 
@@ -119,7 +120,7 @@ def test_a_record_that_is_there_is_replaced_only_when_told_so_and_kept(tmp_path:
     stream = exported(tmp_path / "a")
     fill(tmp_path / "b", jobs=1)
     before = files(tmp_path / "b")
-    with pytest.raises(UsageProblem, match="--replace.*holds 1 jobs"):
+    with pytest.raises(UsageProblem, match=r"--replace.*holds 1 jobs"):
         import_record(tmp_path / "b", BytesIO(stream), "x", replace=False)
     assert files(tmp_path / "b") == before
     found = import_record(tmp_path / "b", BytesIO(stream), "x", replace=True)

@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test lint clean test-system-packages
+.PHONY: help quickstart test faults lint clean test-system-packages
 
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
@@ -33,6 +33,17 @@ test: test-system-packages $(VENV)/.installed-dev ## install what tests need (as
 	    echo "not root: tests that need several machines (test hosts) are skipped"; \
 	fi; \
 	pytest $(PYTEST_ARGS)
+
+faults: test-system-packages $(VENV)/.installed-dev ## break everything, for an hour or so; prints the table of faults
+	@export PATH="$(VENV)/bin:$$PATH:/usr/sbin:/sbin"; \
+	if [ "$$(id -u)" = 0 ]; then \
+	    export MONKEY_REQUIRE_HOSTS=1; \
+	else \
+	    echo "not root: faults that need several machines (test hosts) or a small disk are skipped"; \
+	fi; \
+	mkdir -p .cache; \
+	rm -f .cache/faults.jsonl; \
+	pytest tests/faults --long --fault-table .cache/faults.jsonl $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev ## ruff, mypy, ansible-lint, ansible-test sanity
 	@export PATH="$(VENV)/bin:$$PATH" ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/collections" ANSIBLE_ROLES_PATH="$(CURDIR)/roles"; \

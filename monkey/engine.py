@@ -61,13 +61,17 @@ class HostResult:
 
 @dataclass
 class RunResult:
-    """A finished run: ``status`` as ansible-runner says it, ``rc`` of ansible-playbook, hosts by inventory name."""
+    """A finished run: ``status`` as ansible-runner says it, ``rc`` of ansible-playbook, hosts by inventory name.
+
+    ``cancelled``: it was ended by us, so that what did not go well says nothing about hosts or jobs.
+    """
 
     ident: str
     status: str
     rc: int
     hosts: dict[str, HostResult]
     output: str
+    cancelled: bool = False
 
     def host(self, name: str) -> HostResult:
         """Result of one host; a host the play never reached (a broken play, a cancelled run) counts as failed."""
@@ -150,7 +154,8 @@ class Engine:
                 quiet=True,
             )
             output = _read(folder / "artifacts" / "run" / "stdout")
-            result = RunResult(ident, str(runner.status), int(runner.rc or 0), collector.hosts, output)
+            hosts, cancelled = collector.hosts, ident in self._cancelled
+            result = RunResult(ident, str(runner.status), int(runner.rc or 0), hosts, output, cancelled)
         finally:
             self._running.discard(ident)
             self._cancelled.discard(ident)

@@ -132,7 +132,7 @@ class Launcher:
                 host = self._board.get(wave.provider, name)
                 if host:
                     with self._jobs.together():
-                        self._after(host, juids, result.host(name), doc["hosts"][name])
+                        self._after(host, juids, result.host(name), doc["hosts"][name], result.cancelled)
         except BaseException:
             # The jobs stay where they are on record; the same attempts go out again after a pause.
             for host in self._board.all(wave.provider):
@@ -180,7 +180,9 @@ class Launcher:
                     self._jobs.progress[juid] = {"sent_bytes": said["sent_bytes"], "total_bytes": said["total_bytes"]}
                     self._jobs.touch(juid)
 
-    def _after(self, host: LiveHost, juids: list[str], outcome: HostResult, share: dict[str, Any]) -> None:
+    def _after(
+        self, host: LiveHost, juids: list[str], outcome: HostResult, share: dict[str, Any], cut_off: bool
+    ) -> None:
         for juid in juids:
             self._jobs.progress.pop(juid, None)
         facts = facts_in(outcome)
@@ -197,10 +199,13 @@ class Launcher:
         if outcome.results.get("code"):
             self._board.record(host, trees=host.trees | set(share["trees"]) | set(share["data_trees"]))
         message = "" if outcome.ok else why_failed(outcome, host.entry)
-        if outcome.unreachable is not None:
+        if outcome.unreachable is not None and not cut_off:
             self._board.failed(host, message)
         for juid in juids:
             job = self._jobs.get(juid)
+            if cut_off and not outcome.ok and not job["cancel_requested"]:
+                # The run was ended for another job's sake, or the core stops: the same attempt goes out again.
+                continue
             if job["state"] == State.DISPATCHING and not job["handed"]:
                 self._settle(job, outcome, message)
             elif outcome.ok and job["cancel_requested"]:

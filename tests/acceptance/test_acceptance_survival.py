@@ -136,6 +136,16 @@ def test_the_core_is_killed_while_jobs_run_and_while_one_is_sent_out(lab: Any, o
         job.check()
 
 
+def test_the_core_is_stopped_while_a_job_is_sent_out(lab: Any, once: Any) -> None:
+    job = once()
+    lab.until(job.juid, "DISPATCHING")
+    lab.monkey("core", "stop")
+    lab.monkey("core", "start")
+    job.begun()
+    job.go()
+    job.check()
+
+
 def test_a_second_core_refuses_to_start(lab: Any) -> None:
     pid = lab.home.core_pid()
     done = subprocess.run(

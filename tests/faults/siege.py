@@ -107,11 +107,14 @@ class Siege:
             return False
         return sum(counts.get(state, 0) for state in FINAL) >= max(sum(counts.values()), len(self.acknowledged))
 
-    def until_over(self, timeout_s: float) -> None:
-        """Wait for the end of all jobs; the figures tell when some did not end."""
+    def until_over(self, timeout_s: float) -> bool:
+        """Wait for the end of all jobs. False: some did not end in time."""
         until = time.monotonic() + timeout_s
-        while not self.all_over() and time.monotonic() < until:
+        while not self.all_over():
+            if time.monotonic() > until:
+                return False
             time.sleep(0.05)
+        return True
 
     def settle(self, timeout_s: float = 90, submitter: Submitter | None = None) -> None:
         """A core as it is takes the rest of the submissions, finishes what there is, and stops as a user stops it."""

@@ -307,7 +307,6 @@ def test_fault_disk_full_under_the_core(
         siege.answers(core)
         for n, room_bytes in enumerate(rooms):
             refused += _fill_up_and_make_room(siege, n, room_bytes, tmp_path)
-        siege.until_over(60)
     finally:
         stop(core, signal.SIGTERM)
     siege.settle()
@@ -347,7 +346,7 @@ def _fill_up_and_make_room(siege: Siege, n: int, room_bytes: int, folder: Path) 
         if refused:
             begun = {name.rsplit(".", 1)[0] for name in siege.witness.tally().begun}
             assert not begun & set(waiting), "a job was sent out while the disk was full"
-    siege.until_over(60)
+    assert siege.until_over(60), f"it did not go on when there was room again\n{siege.tail()}"
     return refused
 
 

@@ -203,8 +203,11 @@ class Launcher:
             self._board.failed(host, message)
         for juid in juids:
             job = self._jobs.get(juid)
-            if cut_off and not outcome.ok and not job["cancel_requested"]:
-                # The run was ended for another job's sake, or the core stops: the same attempt goes out again.
+            launched = outcome.ok and "launch" in outcome.results
+            if not launched and (cut_off or outcome.ok) and not job["cancel_requested"]:
+                # The run was ended, by us or by others, before it had brought the job there: which is no fault of the
+                # job. The same attempt goes out again.
+                host.retry_at = max(host.retry_at, asyncio.get_running_loop().time() + _PAUSE_AFTER_FAILURE_S)
                 continue
             if job["state"] == State.DISPATCHING and not job["handed"]:
                 self._settle(job, outcome, message)
@@ -217,14 +220,14 @@ class Launcher:
         juid = job["juid"]
         launched = "launch" in outcome.roles
         never = not launched and _key(job) in self._not_there
-        if outcome.ok:
+        if outcome.ok and "launch" in outcome.results:
             self._jobs.change(juid, None, Reason.ACCEPTED, handed=True, on_host=True, phase="setup")
             if job["cancel_requested"]:
                 self._orders.give("cancel", job)
             elif job["held"]:
                 self._orders.give("pause", job)
         elif job["cancel_requested"]:
-            if never or (not launched and outcome.unreachable is None):
+            if not launched and (never or outcome.unreachable is None):
                 self._jobs.change(juid, State.CANCELLED, Reason.CANCELLED_BY_USER, phase=None)
         elif outcome.unreachable is not None and never:
             never_there(self._jobs, juid, message)

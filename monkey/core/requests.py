@@ -115,7 +115,7 @@ class Requests:
         fields: dict[str, Any] = {}
         if body.priority is not None:
             fields["priority"] = body.priority
-        if body.max_parallel is not None:
+        if "max_parallel" in body.model_fields_set:
             fields.update(max_parallel=body.max_parallel, queue=job["queue"] or job["name"])
         if body.depends_on is not None:
             fields["depends_on"] = submit.dependencies(body.depends_on, self._jobs, juid)
@@ -198,7 +198,7 @@ class Requests:
         job = self._jobs.get(juid)
         parents = []
         for item in job["depends_on"]:
-            parent = self._jobs.known(item["job"]) or {"nickname": "?", "state": "UNKNOWN"}
+            parent = self._jobs.known(item["job"]) or {"nickname": "?", "state": None}
             known = {"juid": item["job"], "nickname": parent["nickname"], "state": parent["state"]}
             parents.append({**known, "when": item["when"]})
         waiting = self._core.dispatcher.why(job) if job["state"] == State.QUEUED else None

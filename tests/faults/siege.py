@@ -162,8 +162,13 @@ class Siege:
         return found
 
     def tail(self) -> str:
-        """The last words of the cores."""
-        return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
+        """The last words of the cores, and the jobs that have not ended."""
+        words = self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
+        with contextlib.suppress(ConnectionLost, CoreNotRunning):
+            live = [j for j in self.api.jobs() if j["state"] not in FINAL]
+            told = [(j["juid"], j["name"], j["state"], j["reason"], j["message"]) for j in live[:5]]
+            words += f"\n{len(live)} jobs have not ended, such as {told}"
+        return words
 
 
 class Submitter(threading.Thread):

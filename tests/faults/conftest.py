@@ -1,7 +1,7 @@
 """What every fault test shares: long or short, the recorder of figures, and the table at the end.
 
-    pytest tests/faults                                     short forms, as in `make test`
-    pytest tests/faults --long --fault-table FILE           long forms; rows are added to FILE (`make faults`)
+pytest tests/faults                                     short forms, as in `make test`
+pytest tests/faults --long --fault-table FILE           long forms; rows are added to FILE (`make faults`)
 """
 
 from __future__ import annotations

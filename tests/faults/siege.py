@@ -116,6 +116,13 @@ class Siege:
             time.sleep(0.05)
         return True
 
+    def until_state(self, juid: str, state: str, timeout_s: float = 60) -> None:
+        """Wait until a job is in a state."""
+        until = time.monotonic() + timeout_s
+        while (job := self.api.job(juid))["state"] != state:
+            assert time.monotonic() < until, f"{juid} is {job['state']}: {job['message']}\n{self.tail()}"
+            time.sleep(0.05)
+
     def settle(self, timeout_s: float = 90, submitter: Submitter | None = None) -> None:
         """A core as it is takes the rest of the submissions, finishes what there is, and stops as a user stops it."""
         core = self.start()

@@ -28,6 +28,8 @@ class _Blow:
     place: Place
     leased: list[str]
     free: str
+    free_name: str
+    woken: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     hurt: int = 0
     lost: int = 0
@@ -47,7 +49,7 @@ class _Blow:
 
     def spared(self, wanted: str = "SUCCEEDED") -> None:
         """The job without a lease went on through all of it, in one attempt."""
-        self.place.let(self.free)
+        self.place.let(self.free_name)
         job = self.lab.end(self.free, 90)
         if job["state"] != wanted or len(job["attempts"]) != 1:
             self.wrong(f"{self.free} {job['state']} {job['message']} {job['attempts']}")
@@ -55,22 +57,20 @@ class _Blow:
 
     def figures(self) -> dict[str, int]:
         print(*self.notes, sep="\n")
-        twice = self.lab.twice([*self.leased, self.free])
+        twice = self.lab.twice([*self.leased, *self.woken, self.free])
         return {"lost": self.lost, "twice": twice, "hurt": self.hurt}
 
 
-def _free(lab: Lab, place: Place) -> str:
-    """A job without lease and retries, until it is let go."""
+def _blow(lab: Lab, place: Place, leased: list[str]) -> _Blow:
+    """With a job that has neither lease nor retries, until it is let go."""
     name = f"free-{time.monotonic_ns()}"
-    juid = lab.submit(place, "wait", place.go(name))
-    lab.until(juid, "RUNNING")
-    (place.seen / f"{juid}.go").symlink_to(f"{name}.go")
-    return juid
+    return _Blow(lab, place, leased, lab.submit(place, "wait", place.go(name)), name)
 
 
-def _running(lab: Lab, juids: list[str]) -> None:
-    for juid in juids:
-        lab.until(juid, "RUNNING")
+def _running(*blows: _Blow) -> None:
+    for blow in blows:
+        for juid in (*blow.leased, blow.free):
+            blow.lab.until(juid, "RUNNING", 90)
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +119,17 @@ def _link_down_shortly(blow: _Blow, long: bool) -> None:
 
 
 def _client_stopped(blow: _Blow, long: bool) -> None:
-    with stopped(blow.place.clients("daemon") + blow.place.clients("keeper")):
-        time.sleep(_STOP_S * (3 if long else 1))
+    parts = blow.place.clients("daemon") + blow.place.clients("keeper")
+    # Its stream wakes the daemon; with that stopped too, nobody does until the core has taken the host for silent.
+    with stopped(parts + (blow.place.clients("stream") if long else [])):
+        time.sleep(60.0 if long else _STOP_S)
+    time.sleep(3.0)
+    for juid in list(blow.leased):
+        job = blow.lab.job(juid)
+        if job["attempt"] == 1 and job["state"] == "RUNNING":  # it was woken in time: nothing has happened
+            blow.lab.api.act(juid, "cancel")
+            blow.lab.until(juid, "CANCELLED")
+            blow.woken.append(blow.leased.pop(blow.leased.index(juid)))
     blow.two_attempts()
     blow.spared()
 
@@ -153,17 +162,24 @@ class _Storm:
 def storm(lab: Lab, session_monkey_home: Any, long: bool, tmp_path_factory: Any) -> Iterator[_Storm]:
     """All faults have happened, and all jobs have ended."""
     places = dict(zip(_BLOWS, lab.places, strict=True))
-    with_no_check = _Sabotaged(session_monkey_home, [places["down"], places["shortly"]], tmp_path_factory)
     blows: dict[str, _Blow] = {}
-    for name, place in places.items():
-        if name == "shortly":
-            given = {"retries": 2, "lease_s": 15.0, "retry_delay_s": 0.2}
-            leased = [lab.submit(place, "wait", place.go(name), **given)]
-        else:
-            leased = [lab.submit_leased(place, _LEASE_S) for _ in range(3 if long else 1)]
-        blows[name] = _Blow(lab, place, leased, _free(lab, place))
-    for blow in blows.values():
-        _running(lab, blow.leased)
+    no_check: list[_Sabotaged] = []
+
+    def prepare() -> None:
+        for name, place in places.items():
+            if name == "shortly":
+                given = {"retries": 2, "lease_s": 15.0, "retry_delay_s": 0.2}
+                leased = [lab.submit(place, "wait", place.go(name), **given)]
+            else:
+                leased = [lab.submit_leased(place, _LEASE_S) for _ in range(3 if long else 1)]
+            blows[name] = _blow(lab, place, leased)
+        _running(*blows.values())
+
+    def sabotage() -> None:
+        no_check.append(_Sabotaged(session_monkey_home, [places["down"], places["shortly"]], tmp_path_factory))
+
+    side_by_side(prepare, sabotage)
+    with_no_check = no_check[0]
     seconds: dict[str, float] = {}
 
     def strike(name: str) -> None:
@@ -221,7 +237,7 @@ def _link_state(place: Place) -> str:
 def _row(fault: Any, storm: _Storm, name: str) -> None:
     blow = storm.blows[name]
     took(fault, storm.seconds[name])
-    done = f"{len(blow.leased)} jobs with a lease, 1 without"
+    done = f"{len(blow.leased + blow.woken)} jobs with a lease, 1 without"
     fault.row(fault=_BLOWS[name][1], done=done, **blow.figures(), left=blow.lab.left())
 
 
@@ -256,10 +272,9 @@ def test_sabotage_no_lease_check_on_the_host(storm: _Storm, fault: Any) -> None:
 
 def test_fault_core_stopped(lab: Lab, fault: Any, long: bool) -> None:
     place = lab.places[0]
-    blow = _Blow(lab, place, [lab.submit_leased(place, _LEASE_S)], _free(lab, place))
-    here = _Blow(lab, lab.here, [lab.submit_leased(lab.here, _LEASE_S)], _free(lab, lab.here))
-    for one in (blow, here):
-        _running(lab, one.leased)
+    blow = _blow(lab, place, [lab.submit_leased(place, _LEASE_S)])
+    here = _blow(lab, lab.here, [lab.submit_leased(lab.here, _LEASE_S)])
+    _running(blow, here)
     with stopped([lab.home.core_pid()]):
         time.sleep(_STOP_S * (3 if long else 1))
     for one in (blow, here):

@@ -84,6 +84,7 @@ class HostStream:
         self._again = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.connected = False
+        self.began_at = 0.0
 
     def start(self) -> None:
         """Keep the connection from now on."""
@@ -142,6 +143,8 @@ class HostStream:
 
     async def _once(self) -> tuple[bool, str]:
         """One connection from start to end: whether it stood, and the transport's last words."""
+        # What the host lists in its hello is how things stood after this.
+        self.began_at = asyncio.get_running_loop().time()
         process = await asyncio.create_subprocess_exec(
             *self.argv,
             stdin=asyncio.subprocess.PIPE,

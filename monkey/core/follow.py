@@ -76,6 +76,9 @@ class Follower:
         juid, there = job["juid"], attempt_key(job) in (live.attempts or {})
         if there and not job["handed"]:
             self._jobs.change(juid, None, Reason.ACCEPTED, handed=True, phase="setup", on_host=True)
+        elif not there and job["handed"] and self._arrived_since(live, juid):
+            # The list was made before the launch was done: what the host has to say of it comes as events.
+            return
         elif not there and job["handed"]:
             # It had the attempt on disk and has it no more: its disk was lost, and the end with it.
             message = f"host {live.entry.name} knows nothing of it any more; nobody can say how it ended"
@@ -89,6 +92,10 @@ class Follower:
             self._orders.give("cancel", job)
         elif there and job["held"]:
             self._orders.give("pause", job)
+
+    def _arrived_since(self, live: LiveHost, juid: str) -> bool:
+        """Whether an attempt was brought to the host while this connection was already being made."""
+        return live.stream is not None and self._live.handed_at.get(juid, 0.0) >= live.stream.began_at
 
     def _look_at_stray(self, live: LiveHost, juid: str, number: int, state: str) -> None:
         """An attempt on the host that is not, or no more, the one that its job is at there."""

@@ -76,6 +76,7 @@ class LiveJobs:
         timers: pauses before a retry, deadlines and limits of phases.
         doomed: jobs whose dependency can never be met, with the job that it failed by.
         leased: attempts on hosts that have a lease, by JUID.
+        handed_at: when an attempt was known to be on its host, by JUID; 0 when an earlier core knew it.
         keeping: jobs with folders to bring back: running, or ended a moment ago.
     """
 
@@ -94,6 +95,7 @@ class LiveJobs:
         self.doomed: dict[str, str] = {}
         self.leased: dict[str, Leased] = {}
         self.keeping: dict[str, None] = {}
+        self.handed_at: dict[str, float] = {}
         self._seen: dict[str, _Seen] = {}
         self._states: dict[State, dict[str, None]] = defaultdict(dict)
         self._on: dict[str, dict[str, None]] = defaultdict(dict)
@@ -113,6 +115,8 @@ class LiveJobs:
                 entered = entry["at"]
             age_s = max(0.0, now_s - datetime.datetime.fromisoformat(entered).timestamp())
             self._note(job, age_s)
+            if job["juid"] in self.handed_at:
+                self.handed_at[job["juid"]] = 0.0
 
     def note(self, job: Job) -> None:
         """A change of a job was recorded."""
@@ -150,6 +154,7 @@ class LiveJobs:
         if state in TERMINAL:
             self.timers.clear(juid, DEADLINE, PHASE, RETRY)
             self.doomed.pop(juid, None)
+            self.handed_at.pop(juid, None)
             for child in self.children(juid):
                 self._settle(child, juid)
             return
@@ -174,6 +179,10 @@ class LiveJobs:
         if state == State.QUEUED:
             self._queue_up(job)
         lease = lease_s(job) if seen.host is not None else None
+        if seen.host is None or not job["handed"]:
+            self.handed_at.pop(juid, None)
+        else:
+            self.handed_at.setdefault(juid, now)
         if job["persist"] and state in _KEEPING:
             self.keeping[juid] = None
         if lease is not None and seen.host is not None:

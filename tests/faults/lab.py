@@ -125,9 +125,9 @@ class Lab:
             submission.setdefault("instance", place.name)
         return str(self.api.submit(submission, uuid.uuid4().hex)["juid"])
 
-    def warm_up(self, here: bool = True) -> None:
+    def warm_up(self) -> None:
         """The client on every machine, before anything is measured."""
-        for juid in [self.submit(place) for place in (*([self.here] if here else []), *self.places)]:
+        for juid in [self.submit(place) for place in self._all()]:
             self.until(juid, "SUCCEEDED")
 
     def submit_leased(self, place: Place, lease_s: float = 5.0, later_s: float = 1.0, **fields: Any) -> str:

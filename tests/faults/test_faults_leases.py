@@ -209,7 +209,6 @@ class _Sabotaged:
         home.env["PYTHONPATH"] = f"{collection}:{home.env.get('PYTHONPATH', '')}"
         self.lab = Lab(home, [place.host for place in places], folder)
         self.lab.start()
-        self.lab.warm_up(here=False)
         self.juid = self.lab.submit_leased(self.lab.places[0], _LEASE_S, later_s=3)
         self.lab.until(self.juid, "RUNNING")
         self.overlaps = 0

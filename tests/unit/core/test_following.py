@@ -105,6 +105,21 @@ def test_an_attempt_that_its_host_has_forgotten_is_lost(parts: Parts) -> None:
     assert parts.jobs.get(juid)["state"] == State.LOST
 
 
+def test_a_list_older_than_the_launch_loses_nothing(parts: Parts) -> None:
+    from monkey.events import HostStream
+
+    juid = parts.dispatched()
+    parts.host.stream = HostStream(HOST, ["true"], core_id="core", version="1", listener=parts.follower)
+    parts.host.stream.began_at = parts.live.clock()
+    # Brought there by a playbook while the connection was being made; its list knows nothing of it yet.
+    parts.jobs.change(juid, handed=True)
+    run(_hello(parts))
+    assert parts.jobs.get(juid)["state"] == State.DISPATCHING
+    parts.host.stream.began_at = parts.live.clock() + 1
+    run(_hello(parts))
+    assert parts.jobs.get(juid)["state"] == State.LOST
+
+
 def test_a_cancel_that_the_host_did_not_hear_is_said_again(parts: Parts) -> None:
     juid = parts.dispatched()
     parts.jobs.change(juid, cancel_requested=True)

@@ -94,8 +94,9 @@ def test_fault_a_long_queue(make_monkey_home: Callable[[str], Any], fault: Any, 
     ratio = change_s["many"] / change_s["few"]
     if long:
         assert list_s <= 1 and ratio <= 1.5 and restart_s <= 5 and rss_mb < 500, (list_s, ratio, restart_s, rss_mb)
+    speeds = f"list -n 20 {list_s:.2f} s, change {ratio:.2f} x of 100 jobs', restart {restart_s:.1f} s"
     fault.row(
         fault=f"{count:,} queued jobs",
-        done=f"list -n 20 {list_s:.2f} s, change {ratio:.2f} x of 100 jobs', restart {restart_s:.0f} s, {rss_mb:.0f} MB",
+        done=f"{speeds}, {rss_mb:.0f} MB",
         lost=lost,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import contextlib
 import os
 import select
 import signal
@@ -26,7 +27,9 @@ BUSY = "echo run >> runs; env -i setsid sleep 1000 & echo $! > child; echo ready
 
 def stop(*pids: int) -> None:
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        # A keeper may end between being listed and being stopped.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
     for pid in pids:
         until(lambda pid=pid: state_of(pid) == "T")
 
